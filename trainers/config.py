@@ -1,0 +1,167 @@
+"""What one trial is: every value that can move its numbers, checked and frozen. Loads no torch."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Strict(BaseModel):
+    """Unknown keys are faults, values never change after they were checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def as_float(amount: str | float | int) -> float:
+    """The number behind an amount such as '8/255', '0.031' or 0.1."""
+    return float(Fraction(amount)) if isinstance(amount, str) else float(amount)
+
+
+def _check_amount(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a number or a fraction such as 8/255")
+    text = str(value).replace(" ", "")
+    try:
+        number = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise ValueError("must be a number or a fraction such as 8/255") from None
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("must be finite and not negative")
+    return text
+
+
+# Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant.
+Amount = Annotated[str, BeforeValidator(_check_amount)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Hyperparameter = bool | int | float | str
+
+CHECKPOINTS = ("last", "best_test", "best_validation")
+
+
+class InnerAttack(Strict):
+    """The attack inside training. `method` leaves start and BatchNorm mode to the method's own code."""
+
+    norm: Literal["linf"] = "linf"
+    epsilon: Amount = "8/255"
+    step_size: Amount = "2/255"
+    steps: int = Field(10, ge=0)
+    start: Literal["method", "uniform", "gauss", "none"] = "method"
+    mode: Literal["method", "train", "eval", "train_untracked"] = "method"
+
+
+class Schedule(Strict):
+    """Learning rate over time: `factors[i]` times the initial rate from `at[i]` on (METHODS.md §2, §6, §7).
+
+    piecewise        at in 0-based epochs, read per iteration at epoch + (i+1)/n_batches
+    piecewise_epoch  at in 1-based epochs, constant within an epoch
+    steps            at in optimizer steps already done
+    interpolate      knots in 1-based epochs, linear in between
+    onecycle         torch's OneCycleLR stepped once an epoch, momentum cycled; learning_rate is its maximum
+    """
+
+    kind: Literal["constant", "piecewise", "piecewise_epoch", "steps", "interpolate", "onecycle"] = "piecewise"
+    at: tuple[NonNegative, ...] = (100.0, 150.0)
+    factors: tuple[NonNegative, ...] = (0.1, 0.01)
+    warmup_fraction: Unit = 0.025
+
+    @model_validator(mode="after")
+    def _points_match_factors(self) -> Schedule:
+        if self.kind in ("constant", "onecycle"):
+            return self
+        if len(self.at) != len(self.factors):
+            raise ValueError(f"'at' has {len(self.at)} points but 'factors' has {len(self.factors)}; give one each")
+        if list(self.at) != sorted(self.at):
+            raise ValueError("'at' must rise")
+        return self
+
+
+class Augmentation(Strict):
+    crop: Literal["none", "reflect", "zero"] = "none"
+    padding: int = Field(4, ge=0)
+    flip: bool = False
+    rotation: NonNegative = 0.0
+
+
+class Recipe(Strict):
+    """How one model is trained; a study gives it once, and a method may override parts of it."""
+
+    epochs: int = Field(200, ge=1)
+    steps: int | None = Field(None, ge=1, description="optimizer steps instead of epochs (MMA)")
+    batch_size: int = Field(128, ge=1)
+    learning_rate: Positive = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 5e-4
+    nesterov: bool = False
+    decay_batchnorm: bool = True
+    schedule: Schedule = Schedule()
+    augmentation: Augmentation = Augmentation()
+    standardize: bool = True
+    log_clean_forward: bool = True  # the official loop's extra clean forward moves BatchNorm's buffers
+    attack: InnerAttack = InnerAttack()
+
+
+class Selection(Strict):
+    """Which epoch's weights are kept: `best_test` always, `best_validation` when images are held out."""
+
+    protocol: Literal["paper", "heldout"] = "paper"
+    validation: int = Field(0, ge=0, description="training images held out")
+    validation_from: Literal["start", "end"] = "end"
+    loss: Literal["ce", "cw"] = "ce"
+    steps: int = Field(20, ge=0)
+    step_size: Amount = "2/255"
+    epsilon: Amount = "8/255"
+    every: int = Field(1, ge=1, description="epochs between two evaluations")
+    ties: Literal["first", "last"] = "first"
+    images: int | None = Field(None, ge=1, description="test images used for selection; all if absent")
+
+    @model_validator(mode="after")
+    def _heldout_needs_images(self) -> Selection:
+        if self.protocol == "heldout" and self.validation == 0:
+            raise ValueError("protocol 'heldout' needs validation > 0; set selection.validation or protocol: paper")
+        return self
+
+    @property
+    def headline(self) -> str:
+        return "best_test" if self.protocol == "paper" else "best_validation"
+
+
+class Awp(Strict):
+    gamma: Positive = 0.01
+    warmup_epochs: int = Field(10, ge=0, description="active from this 1-based epoch on")
+
+
+class Seat(Strict):
+    decay: Unit = 0.999
+
+
+class Ddpm(Strict):
+    file: str = "cifar10_ddpm.npz"
+    fraction: Unit = 0.7
+    decay: Unit = 0.995
+    warmup_fraction: Unit = 0.025
+    first_batchnorm_momentum: Unit = 1.0
+
+
+class TrialConfig(Strict):
+    """One training. Two trials with equal configurations have equal numbers, whichever study asked."""
+
+    dataset: str
+    model: str
+    method: str = Field(description="base method and wrappers, e.g. sovr+awp")
+    hyperparameters: dict[str, Hyperparameter] = {}
+    awp: Awp | None = None
+    seat: Seat | None = None
+    ddpm: Ddpm | None = None
+    recipe: Recipe = Recipe()
+    selection: Selection = Selection()
+    train_images: int | None = Field(None, ge=1, description="use only the first n training images")
+    test_images: int | None = Field(None, ge=1)
+    margins: bool = Field(False, description="record the mean logit margin on adversarial training data per epoch")
+    seed: int = Field(0, ge=0)
+    plugin: str | None = Field(None, description="SHA-256 of the plug-in file that defines the method")
