@@ -82,7 +82,7 @@ def integrate(loss: str, classes: int, weights: ArrayLike, *, until: float, step
         third = scale * slope(here + second / 2)
         fourth = scale * slope(here + third)
         path[index + 1] = here + (first + 2 * second + 2 * third + fourth) / 6
-    return np.arange(steps + 1) * step, path
+    return np.linspace(0.0, steps * step, steps + 1), path
 
 
 def trajectory_row(classes: int, weight: float, time: float) -> dict[str, float | int | None]:

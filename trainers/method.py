@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from torch import Tensor, nn
+if TYPE_CHECKING:  # hyperparameters are checked where torch is not loaded
+    from torch import Tensor, nn
 
-Objective = Callable[[Tensor], Tensor]
+Objective: TypeAlias = "Callable[[Tensor], Tensor]"
 
 
 class Attack(Protocol):
     """The inner attack as the study set it: norm, radius and steps are its own; the caller says what it maximises."""
 
-    steps: int
+    @property
+    def steps(self) -> int: ...
 
     def __call__(
         self,
@@ -29,8 +31,11 @@ class Attack(Protocol):
     ) -> Tensor:
         """Adversarial images. `observe` sees the logits of every iterate before its step."""
 
+    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        """The model's logits, without gradient, in the attack's BatchNorm mode: a fixed target to move away from."""
+
     def once(self, craft: Callable[[], Any]) -> Any:
-        """The value of `craft()`; a wrapper that evaluates one loss twice on the same images returns the first value."""
+        """The value of `craft()`; a wrapper that evaluates a loss twice on the same images returns the first value."""
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Method:
         raise NotImplementedError(f"{type(self).__name__} defines no loss(model, images, labels, attack)")
 
     def at_epoch(self, epoch: int) -> Method:
-        """The method in force in this 0-based epoch: warm-ups return another one."""
+        """The method in force in this 0-based epoch: warm-ups return another one. The attack stays this method's."""
         return self
 
     def new_state(self, samples: int) -> dict[str, Tensor]:

@@ -1,0 +1,75 @@
+"""Potentially misclassified samples and gradient norms (the paper's Figures 6 and 14)."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.figures.view import MethodView, Missing, StudyView
+
+Bars = tuple[tuple[str, str, str, str], ...]  # summary key, legend, colour, hatch
+
+RATES: Bars = (
+    ("train_potentially_misclassified", "training images", style.SKY, ""),
+    ("test_potentially_misclassified", "test images", style.VERMILLION, "//"),
+)
+NORMS: Bars = (
+    ("gradient_norm_ce_label", "‖∇ CE(x, y)‖₁", style.FAINT, ""),
+    ("gradient_norm_ce_runner_up", "‖∇ CE(x, k*)‖₁, k* the largest other logit", style.SKY, "//"),
+    ("gradient_norm_ce_random", "‖∇ CE(x, k)‖₁, k drawn at random", style.GREEN, "\\\\"),
+    ("gradient_norm_logit_label", "‖∇ z_y‖₁", style.ORANGE, "xx"),
+    ("gradient_norm_logit_max", "max over k of ‖∇ z_k‖₁", style.VERMILLION, ".."),
+)
+
+
+def draw_rates(study: StudyView) -> tuple[Figure, str]:
+    figure = _bars(study, RATES, "potentially misclassified (%)", 100.0, columns=2)
+    caption = (
+        "Rate of potentially misclassified images: those whose logit margin at clean x is smaller than the gradient "
+        f"norms times ε = {study.epsilon} can bridge ({study.checkpoint_name}). Lower is better. Means over seeds with "
+        "one standard deviation."
+    )
+    return figure, caption
+
+
+def draw_norms(study: StudyView) -> tuple[Figure, str]:
+    figure = _bars(study, NORMS, "mean gradient norm", 1.0, columns=3)
+    caption = (
+        f"Mean L1 norms of gradients with respect to the image, {study.checkpoint_name}. Means over seeds with one "
+        "standard deviation."
+    )
+    return figure, caption
+
+
+def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int) -> Figure:
+    def read(method: MethodView, key: str) -> np.ndarray:
+        return factor * method.summaries(key, study.checkpoint)
+
+    methods = [method for method in study.methods if any(read(method, bar[0]).size for bar in bars)]
+    shown = [bar for bar in bars if any(read(method, bar[0]).size for method in methods)]
+    if not shown:
+        raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
+    figure, axes = style.canvas(max(4.5, 0.8 + 0.68 * len(methods)), 3.2)
+    axis = axes[0, 0]
+    width = 0.8 / len(shown)
+    for place, (key, legend, color, hatch) in enumerate(shown):
+        values = [read(method, key) for method in methods]
+        axis.bar(
+            np.arange(len(methods)) + (place - (len(shown) - 1) / 2) * width,
+            [style.mean(value) for value in values],
+            width,
+            yerr=[style.deviation(value) for value in values],
+            label=legend,
+            color=color,
+            hatch=hatch,
+            edgecolor="#333333",
+            linewidth=0.5,
+            error_kw={"elinewidth": 0.8},
+        )
+    axis.set_xticks(np.arange(len(methods)), [style.wrapped(method.name) for method in methods])
+    axis.grid(axis="x", visible=False)
+    axis.set_ylabel(label)
+    handles, labels = axis.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, columns=columns)
+    return figure

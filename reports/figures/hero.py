@@ -1,0 +1,49 @@
+"""The one picture for a README: what PGD-20 promises and what AutoAttack leaves, per method."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.figures.view import Missing, StudyView
+
+
+def draw(study: StudyView) -> tuple[Figure, str]:
+    rows = []
+    for method in study.adversarial_methods:
+        promised, left = method.accuracies("pgd-20"), method.accuracies("autoattack")
+        if promised.size and left.size:
+            rows.append((method, promised, left))
+    if not rows:
+        raise Missing("no method was evaluated with both PGD-20 and AutoAttack", study.command())
+    rows.sort(key=lambda row: row[2].mean())
+    figure, axes = style.canvas(7.6, 0.9 + 0.36 * len(rows))
+    axis = axes[0, 0]
+    for place, (_, promised, left) in enumerate(rows):
+        axis.plot(
+            [left.mean(), promised.mean()], [place, place], color=style.FAINT, linewidth=5, solid_capstyle="round"
+        )
+        axis.plot(
+            promised.mean(), place, "o", markersize=8, markerfacecolor="white", markeredgewidth=1.6, color=style.BLUE,
+            label="PGD-20" if place == 0 else None,
+        )  # fmt: skip
+        axis.errorbar(
+            left.mean(), place, xerr=style.deviation(left), fmt="D", markersize=7, color=style.VERMILLION,
+            label="AutoAttack" if place == 0 else None,
+        )  # fmt: skip
+        axis.annotate(
+            f"{left.mean():.1f}", (left.mean() - style.deviation(left), place), (-9, 0), textcoords="offset points",
+            ha="right", va="center", fontsize=8.5, weight="bold",
+        )  # fmt: skip
+    axis.set_yticks(range(len(rows)), [method.name for method, _, _ in rows])
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    axis.margins(x=0.12)
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel(f"robust accuracy (%), ε = {study.epsilon}")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right", ncols=2, fontsize=9)
+    caption = (
+        f"{study.title}: robust accuracy against PGD-20 and against AutoAttack ({study.checkpoint_name}), sorted by "
+        "AutoAttack; whiskers are one standard deviation over seeds. A long bar is robustness that a stronger attack "
+        "takes away."
+    )
+    return figure, caption

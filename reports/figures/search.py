@@ -1,0 +1,191 @@
+"""What the search saw: the landscape over (M, λ) or its like, and the candidates in the order they ran."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from reports.figures import style
+from reports.figures.view import Missing, StudyView
+from reports.records import Record
+
+SYMBOLS = {"lam": "λ", "Lambda": "Λ", "beta": "β"}
+CONTOUR_POINTS = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    values: dict[str, Any]
+    score: float | None
+    pruned: bool
+    chosen: bool
+    paper: bool
+
+
+def draw_landscape(study: StudyView) -> tuple[Figure, str]:
+    searches = _searches(study)
+    rows, columns = style.grid_shape(len(searches), 3)
+    figure, axes = style.canvas(0.6 + 3.3 * columns, 0.5 + 2.9 * rows, rows, columns)
+    for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
+        names = _varied(candidates)
+        if len(names) >= 2:
+            marks = _plane(axis, candidates, names[0], names[1])
+            if marks is not None:
+                figure.colorbar(marks, ax=axis, shrink=0.9, pad=0.02, label=_objective(record))
+        else:
+            _profile(axis, candidates, names[0] if names else None)
+        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+    style.hide_unused(axes, len(searches))
+    caption = (
+        f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate; crosses were pruned early, "
+        "the ring is the chosen candidate, the square the paper's value."
+    )
+    return figure, caption
+
+
+def draw_history(study: StudyView) -> tuple[Figure, str]:
+    searches = _searches(study)
+    rows, columns = style.grid_shape(len(searches), 3)
+    figure, axes = style.canvas(0.8 + 2.8 * columns, 0.7 + 2.2 * rows, rows, columns)
+    for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
+        _timeline(axis, candidates)
+        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+    style.hide_unused(axes, len(searches))
+    figure.supxlabel("candidate, in the order proposed", fontsize=9)
+    figure.supylabel(_objective(searches[0][0]), fontsize=9)
+    handles = {
+        name: handle for axis in axes.ravel() for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    style.legend_above(figure, list(handles.values()), list(handles), columns=5)
+    return figure, "The search's history: each candidate's score and the best full-length one so far."
+
+
+def _searches(study: StudyView) -> list[tuple[Record, list[Candidate]]]:
+    """The searches that have something to show, with their candidates."""
+    read = [(record, _read(record)) for record in study.searches]
+    scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
+    if not scored:
+        raise Missing("the study has no search with a finished candidate", study.command())
+    return scored
+
+
+def _objective(record: Record) -> str:
+    name = str(record.get("objective") or "score").replace("_", " ").replace("pgd", "PGD")
+    return style.plain(name, 50) + (" (%)" if name.endswith("accuracy") else "")
+
+
+def _read(record: Record) -> list[Candidate]:
+    chosen = record.get("chosen") or {}
+    paper = record.get("paper_value") or {}
+    factor = 100.0 if str(record.get("objective") or "").endswith("accuracy") else 1.0
+    found = []
+    for candidate in record.get("candidates") or []:
+        values = candidate.get("hyperparameters") or {}
+        score = candidate.get("value")
+        usable = isinstance(score, int | float) and math.isfinite(score)
+        found.append(
+            Candidate(
+                values,
+                factor * score if usable else None,
+                bool(candidate.get("pruned")),
+                chosen=bool(chosen) and _equal(values, chosen),
+                paper=bool(paper) and _equal(values, paper),
+            )
+        )
+    return found
+
+
+def _equal(values: Record, wanted: Record) -> bool:
+    return all(name in values and values[name] == value for name, value in wanted.items() if name in values) and bool(
+        values.keys() & wanted.keys()
+    )
+
+
+def _varied(candidates: list[Candidate]) -> list[str]:
+    """Numeric hyperparameters with more than one value, those of the paper's axes first."""
+    names: dict[str, set[float]] = {}
+    for candidate in candidates:
+        for name, value in candidate.values.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+                names.setdefault(name, set()).add(float(value))
+    several = [name for name, values in names.items() if len(values) > 1]
+    return sorted(several, key=lambda name: (name != "M", name != "lam", name))
+
+
+def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> PathCollection | None:
+    placed = [c for c in candidates if across in c.values and up in c.values and c.score is not None]
+    full = [c for c in placed if not c.pruned]
+    points = np.array([[float(c.values[across]), float(c.values[up])] for c in full]).reshape(-1, 2)
+    scores = np.array([c.score for c in full], dtype=float)
+    if len(full) >= CONTOUR_POINTS and np.linalg.matrix_rank(points - points.mean(axis=0)) == 2:
+        axis.tricontourf(points[:, 0], points[:, 1], scores, levels=8, cmap="cividis", alpha=0.45)
+    marks = None
+    if full:
+        marks = axis.scatter(points[:, 0], points[:, 1], c=scores, cmap="cividis", s=42, edgecolor="black", zorder=3)
+    pruned = [(float(c.values[across]), float(c.values[up])) for c in placed if c.pruned]
+    if pruned:
+        axis.scatter([x for x, _ in pruned], [y for _, y in pruned], marker="x", s=28, color=style.GREY, zorder=3)
+    for candidate in placed:
+        where = float(candidate.values[across]), float(candidate.values[up])
+        if candidate.chosen:
+            axis.scatter(*where, s=150, facecolor="none", edgecolor=style.VERMILLION, linewidth=2.0, zorder=4)
+            axis.annotate(
+                f"{candidate.score:.1f}", where, (0, 10), textcoords="offset points", ha="center", weight="bold"
+            )
+        if candidate.paper:
+            axis.scatter(*where, s=120, marker="s", facecolor="none", edgecolor=style.BLACK, linewidth=1.2, zorder=4)
+    axis.use_sticky_edges = False
+    axis.margins(0.14)
+    axis.set_xlabel(SYMBOLS.get(across, across))
+    axis.set_ylabel(SYMBOLS.get(up, up))
+    return marks
+
+
+def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
+    """One varied hyperparameter, or none: the score upwards."""
+    for candidate in candidates:
+        if candidate.score is None:
+            continue
+        x = float(candidate.values[name]) if name is not None and name in candidate.values else 0.0
+        marker, color = ("x", style.GREY) if candidate.pruned else ("o", style.BLUE)
+        axis.scatter(x, candidate.score, marker=marker, color=color, zorder=3)
+        if candidate.chosen:
+            axis.scatter(x, candidate.score, s=150, facecolor="none", edgecolor=style.VERMILLION, linewidth=2.0)
+        if candidate.paper:
+            axis.scatter(x, candidate.score, s=120, marker="s", facecolor="none", edgecolor=style.BLACK)
+    axis.margins(0.14)
+    axis.set_xlabel(SYMBOLS.get(name, name) if name is not None else "")
+    axis.set_ylabel("score")
+
+
+def _timeline(axis: Axes, candidates: list[Candidate]) -> None:
+    best: list[tuple[int, float]] = []
+    for number, candidate in enumerate(candidates, start=1):
+        if candidate.score is None:
+            continue
+        if candidate.pruned:
+            axis.plot(number, candidate.score, "x", color=style.GREY, label="pruned early")
+            continue
+        axis.plot(number, candidate.score, "o", color=style.BLUE, label="full length")
+        best.append((number, max([candidate.score, *(score for _, score in best)])))
+        if candidate.chosen:
+            axis.plot(
+                number, candidate.score, "o", markersize=11, markerfacecolor="none", markeredgewidth=2,
+                color=style.VERMILLION, label="chosen", linestyle="none",
+            )  # fmt: skip
+        if candidate.paper:
+            axis.plot(
+                number, candidate.score, "s", markersize=10, markerfacecolor="none", color=style.BLACK,
+                label="the paper's value", linestyle="none",
+            )  # fmt: skip
+    if best:
+        axis.step(*zip(*best, strict=True), where="post", color=style.BLACK, linewidth=1.0, label="best so far")
+    axis.margins(0.1)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,175 @@
+"""How all figures look: Okabe-Ito colours, never colour alone, and the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#808080"
+FAINT = "#D9D9D9"
+
+# Applied while a figure is drawn and saved. Names come from users: parse_math off keeps a "$" in one a dollar sign.
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.edgecolor": "#444444",
+    "axes.labelcolor": "#222222",
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "errorbar.capsize": 2.5,
+    "hatch.linewidth": 0.7,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.parse_math": False,
+    "svg.hashsalt": "robustsweep",
+    "svg.fonttype": "path",
+}
+
+# Kin share a colour and differ in marker and dash: weighted cross-entropies are green, SOVR and its parent OVR warm.
+_BASE: dict[str, tuple[str, str, Any]] = {
+    "st": (GREY, "x", ":"),
+    "at": (BLACK, "o", "-"),
+    "ovr": (SKY, "s", "-"),
+    "mart": (ORANGE, "^", "-"),
+    "mma": (GREY, "P", "--"),
+    "gairat": (GREEN, "v", "-"),
+    "mail": (GREEN, "<", "--"),
+    "ewat": (ORANGE, ">", "--"),
+    "sovr": (VERMILLION, "D", "-"),
+    "trades": (BLUE, "p", "-"),
+    "tsovr": (PURPLE, "h", "-"),
+    "weighted_ce": (BLACK, "o", "--"),
+    "weighted_ovr": (SKY, "s", "--"),
+}
+_OTHER = ((BLUE, "*", "-."), (PURPLE, "X", "-."), (GREEN, "d", "-."), (BLACK, "H", "-."), (VERMILLION, "8", "-."))
+# Further labels of a method, as in an ablation: nothing they share with the first but their name.
+_VARIANTS: tuple[tuple[str, str, Any], ...] = (
+    (BLUE, "o", "--"),
+    (GREEN, "s", "-."),
+    (PURPLE, "^", ":"),
+    (SKY, "v", "-"),
+    (ORANGE, "P", "--"),
+    (BLACK, "X", "-."),
+    (GREY, "*", ":"),
+    (VERMILLION, "p", "--"),
+)
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    color: str
+    marker: str
+    dash: Any
+    filled: bool
+
+    def line(self) -> dict[str, Any]:
+        return {"linestyle": self.dash, **self.points()}
+
+    def points(self) -> dict[str, Any]:
+        face = self.color if self.filled or self.marker in "xX+" else "white"
+        return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.color}
+
+
+def method_styles(methods: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
+    """Label -> style for (label, method) pairs. A combination keeps its method's colour with a hollow marker."""
+    styles: dict[str, MethodStyle] = {}
+    turns: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for label, method in methods:
+        base, plus, _ = method.partition("+")
+        if base not in _BASE:
+            unknown.setdefault(base, len(unknown))
+        color, marker, dash = _BASE.get(base) or _OTHER[unknown[base] % len(_OTHER)]
+        turn = turns.get(base + plus, 0)
+        turns[base + plus] = turn + 1
+        if plus:
+            dash = "--"
+        if turn:
+            varied, marker, dash = _VARIANTS[(turn - 1) % len(_VARIANTS)]
+            color = color if plus else varied
+        styles[label] = MethodStyle(color, marker, dash, filled=not plus)
+    return styles
+
+
+def plain(name: str, limit: int = 22) -> str:
+    """A user's name as one short printable line; control characters would make the SVG unreadable."""
+    text = re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in name)).strip() or "?"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def wrapped(name: str) -> str:
+    """Under a bar there is little width: the wrapper or the parenthesis goes on a line of its own."""
+    return re.sub(r" \(|(?<=.)\+", lambda found: "\n" + found[0].strip(), name, count=1)
+
+
+def mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def deviation(values: np.ndarray) -> float:
+    """One standard deviation over seeds (ddof 1); a single seed has none to show."""
+    return float(values.std(ddof=1)) if values.size > 1 else 0.0
+
+
+def canvas(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, np.ndarray]:
+    """A figure outside pyplot (no global state) and its axes as a rows x columns array."""
+    figure = Figure(figsize=(width, height), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def grid_shape(panels: int, most: int) -> tuple[int, int]:
+    """Rows and columns that hold so many panels with as few empty places as an even split allows."""
+    rows = -(-panels // most)
+    return rows, -(-panels // rows)
+
+
+def hide_unused(axes: np.ndarray, used: int) -> None:
+    for axis in axes.ravel()[used:]:
+        axis.set_visible(False)
+
+
+def legend_above(figure: Figure, handles: list[Any], labels: list[str], columns: int = 6) -> None:
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)))
+
+
+def power_label(value: float, _place: int | None = None) -> str:
+    """Tick labels of a logarithmic axis; the usual ones are mathematical markup, which is off."""
+    exponent = round(np.log10(value)) if value > 0 else 0
+    if value <= 0 or exponent in (-1, 0, 1, 2):
+        return f"{value:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """SVG and PNG without dates or versions, so that unchanged numbers give unchanged files.
+
+    Printed by the canvases themselves: `savefig` would lay out and draw the figure once more for each format.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    svg, png = stem.with_name(stem.name + ".svg"), stem.with_name(stem.name + ".png")
+    FigureCanvasSVG(figure).print_svg(str(svg), metadata={"Date": None, "Creator": None})
+    FigureCanvasAgg(figure).print_png(str(png), metadata={"Software": None})
+    return [svg, png]

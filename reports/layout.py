@@ -1,0 +1,202 @@
+"""A table before it is Markdown, LaTeX or CSV: cells in rows in blocks, with the best ones found and tested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from reports.statistics import Comparison, Sample, compare_family
+
+USUAL_SEEDS = 3  # n is printed beside every cell that has another number of seeds
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which number a cell holds. `epsilon` and `checkpoint` None mean the study's own."""
+
+    study: str
+    label: str
+    measure: str
+    epsilon: str | None = None
+    checkpoint: str | None = None
+    hyperparameters: tuple[tuple[str, Any], ...] = ()
+    exact: bool = False  # a run with other hyperparameters must not fill this cell
+
+
+@dataclass(frozen=True)
+class Cell:
+    key: Key
+    sample: Sample | None = None
+    planned: int = 0  # seeds the study asks for; 0: the study does not have this cell
+    warned: bool = False  # AutoAttack warned about at least one of these evaluations
+    collapsed: int = 0
+    failed: int = 0
+    seeds: tuple[int, ...] = ()
+    label: str = ""  # the study's label behind the values, "" for a printed cell
+    printed: str = ""  # as another source printed it; shown instead of our own rounding
+    best: bool = False
+    tied: bool = False  # not significantly different from the best
+    against_best: Comparison | None = None
+    rounding: Rounding = field(default_factory=lambda: Rounding())
+
+    @property
+    def text(self) -> str:
+        if self.printed:
+            return self.printed
+        return "" if self.sample is None else self.rounding.text(self.sample)
+
+    @property
+    def hole(self) -> str:
+        """What stands where no number is."""
+        if self.sample is not None:
+            return ""
+        if self.planned and self.collapsed == self.planned:
+            return "collapsed"
+        if self.planned and self.failed == self.planned:
+            return "failed"
+        return f"0/{self.planned}" if self.planned else "—"
+
+    @property
+    def shown_n(self) -> int | None:
+        return None if self.sample is None or self.printed or self.sample.n == USUAL_SEEDS else self.sample.n
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """As the paper prints: the spread to one significant digit, the mean to the spread's last digit.
+
+    `decimals` is the least number of decimals of a mean (the paper: 48.0±0.2, 50.44±0.09, 37.7±1). With `digits`, a
+    mean shows so many significant digits, without trailing zeros (-0.0293±0.02, -0.68±0.02).
+    """
+
+    decimals: int = 1
+    digits: int | None = None
+
+    def parts(self, sample: Sample) -> tuple[str, str]:
+        spread, places = self._spread(sample)
+        least = max(self.decimals if self.digits is None else 0, places)
+        if self.digits is None or sample.mean == 0:
+            return f"{sample.mean:.{least}f}", spread
+        wanted = max(least, self.digits - 1 - math.floor(math.log10(abs(sample.mean))))
+        text = f"{sample.mean:.{wanted}f}"
+        while wanted > least and text.endswith("0"):
+            wanted -= 1
+            text = text[:-1]
+        return text.removesuffix("."), spread
+
+    def _spread(self, sample: Sample) -> tuple[str, int]:
+        if not sample.spread_known:
+            return "", 0
+        if sample.std == 0:
+            return "0", 0
+        rounded = float(f"{sample.std:.0e}") if sample.std < 9.5 else round(sample.std)
+        places = min(3, max(0, -math.floor(math.log10(rounded)))) if rounded else 0
+        return f"{rounded:.{places}f}", places
+
+    def text(self, sample: Sample) -> str:
+        mean, spread = self.parts(sample)
+        return f"{mean}±{spread}" if spread else mean
+
+
+@dataclass(frozen=True)
+class Column:
+    header: str
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    header: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    header: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`compare` says which cells compete: those of a row, of a row within a column group, or of a block's column."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    best: Literal["highest", "lowest", "none"] = "highest"
+    compare: Literal["row", "group", "column", "none"] = "row"
+    corner: str = ""
+    number: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def cells(self) -> Iterator[Cell]:
+        for block in self.blocks:
+            for row in block.rows:
+                yield from row.cells
+
+    @property
+    def filled(self) -> int:
+        return sum(cell.sample is not None for cell in self.cells())
+
+
+def with_best(table: Table) -> Table:
+    """The table with the best cell of each family marked, and those that a test cannot tell from it."""
+    if table.best == "none" or table.compare == "none":
+        return table
+    blocks = []
+    for block in table.blocks:
+        grid = [list(row.cells) for row in block.rows]
+        for family in _families(table, grid):
+            marked = _mark([grid[y][x] for y, x in family], table.best)
+            for (y, x), cell in zip(family, marked, strict=True):
+                grid[y][x] = cell
+        rows = tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, grid, strict=True))
+        blocks.append(replace(block, rows=rows))
+    return replace(table, blocks=tuple(blocks))
+
+
+def _families(table: Table, grid: list[list[Cell]]) -> Iterator[list[tuple[int, int]]]:
+    if table.compare == "column":
+        for x in range(len(table.columns)):
+            yield [(y, x) for y in range(len(grid))]
+        return
+    groups = dict.fromkeys(column.group if table.compare == "group" else "" for column in table.columns)
+    for y in range(len(grid)):
+        for group in groups:
+            columns = enumerate(table.columns)
+            yield [(y, x) for x, column in columns if table.compare == "row" or column.group == group]
+
+
+def best_index(samples: Iterable[Sample | None], best: str = "highest") -> int | None:
+    """The first of the best means; None when there is nothing to be better than."""
+    sign = -1 if best == "lowest" else 1
+    known = [(sign * sample.mean, -index) for index, sample in enumerate(samples) if sample is not None]
+    return -max(known)[1] if len(known) > 1 else None
+
+
+def _mark(cells: list[Cell], best: str) -> list[Cell]:
+    samples = [cell.sample for cell in cells]
+    index = best_index(samples, best)
+    if index is None:
+        return cells
+    comparisons = compare_family(samples, index)
+    winner = samples[index]
+    marked = []
+    for cell, comparison in zip(cells, comparisons, strict=True):
+        # Equal means are all the best, as in the paper; the p-value column of a tie would be 1.
+        is_best = cell.sample is not None and winner is not None and cell.sample.mean == winner.mean
+        tied = comparison is not None and not is_best and comparison.significant is not True
+        marked.append(replace(cell, best=is_best, tied=tied, against_best=comparison))
+    return marked
+
+
+def p_text(p: float | None) -> str:
+    """Three decimals as usual, more honest ends: never 0.000."""
+    if p is None:
+        return "–"
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"

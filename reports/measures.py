@@ -1,0 +1,214 @@
+"""From records to a cell's values: which trials, which checkpoint, which attack, in percent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from reports.layout import Cell, Key, Rounding
+from reports.records import ReportData
+from reports.statistics import Sample
+
+# Column order of the tables; what is not here follows by name, plain methods before combined ones.
+METHOD_ORDER = ("st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr")
+WORST_OF = ("fgsm", "pgd-100", "cw-100", "spsa", "autoattack")
+
+
+class Planned(NamedTuple):
+    seed: int
+    trial: str
+    status: str
+    last_epoch: dict[str, Any]
+
+
+class Evaluation(NamedTuple):
+    attack_id: str
+    images: int
+    accuracy: float
+    clean_accuracy: float | None
+    warned: bool
+    path: str
+
+
+class Results:
+    """Numbers by study, label and measure. A measure is an attack's name, clean, worst, margin or margin_ratio."""
+
+    def __init__(self, data: ReportData) -> None:
+        self.data = data
+        self.labels: dict[str, dict[str, str]] = defaultdict(dict)  # study -> label -> display name, in table order
+        self.methods: dict[tuple[str, str], str] = {}
+        self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
+        self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
+        self._asked_of: dict[str, frozenset[str]] = {}
+        cells = data.cells
+        columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
+        for row in zip(*(cells[name] for name in columns), strict=True):
+            study, label, display, method, hyperparameters, seed, trial, status, last_epoch = row
+            self.labels[study][label] = display
+            self.methods[study, label] = method
+            self.hyperparameters[study, label] = hyperparameters
+            epoch = last_epoch if isinstance(last_epoch, dict) else {}
+            self._planned[study, label].append(Planned(int(seed), trial, status, epoch))
+        for study, labels in self.labels.items():
+            places = {label: _place(label, self.methods[study, label]) for label in labels}
+            self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]]:
+        found: dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]] = defaultdict(lambda: defaultdict(list))
+        frame = self.data.evaluations
+        columns = ("trial", "checkpoint", "attack", "epsilon", "attack_id", "images", "accuracy", "clean_accuracy")
+        for row in zip(*(frame[name] for name in (*columns, "warnings", "path")), strict=True):
+            trial, checkpoint, attack, epsilon, attack_id, images, accuracy, clean, warnings, path = row
+            known = None if clean is None or clean != clean else float(clean)
+            entry = Evaluation(attack_id, int(images), float(accuracy), known, bool(warnings), path)
+            found[trial, checkpoint][attack, "" if attack == "clean" else epsilon].append(entry)
+        return found
+
+    def seeds(self, study: str, label: str) -> list[Planned]:
+        return self._planned[study, label]
+
+    def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
+        """Name and radius of every attack some trial of the study was evaluated with."""
+        seen: dict[tuple[str, str], None] = {}
+        for label in self.labels[study]:
+            for planned in self.seeds(study, label):
+                seen |= dict.fromkeys(self._evaluations.get((planned.trial, checkpoint), {}))
+        return sorted(seen)
+
+    def checkpoints(self, study: str) -> list[str]:
+        """Those with an evaluation, the headline one first."""
+        trials = {planned.trial for label in self.labels[study] for planned in self.seeds(study, label)}
+        seen = {checkpoint for trial, checkpoint in self._evaluations if trial in trials}
+        headline = self.data.headline(study)
+        return sorted(seen | {headline}, key=lambda name: (name != headline, name))
+
+    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Evaluation | None:
+        """The evaluation the study asked for; else, one made apart from it, on the most images."""
+        entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
+        if not entries:
+            return None
+        return max(entries, key=lambda one: (one.attack_id in self._asked(study), one.images, one.attack_id))
+
+    def _asked(self, study: str) -> frozenset[str]:
+        if study not in self._asked_of:
+            attacks = self.data.manifests[study].get("attacks") or []
+            self._asked_of[study] = frozenset(str(attack.get("id")) for attack in attacks)
+        return self._asked_of[study]
+
+    def images(self, study: str, checkpoint: str) -> list[int]:
+        """Over how many test images the study's numbers are taken; more than one value is worth a remark."""
+        trials = {planned.trial for label in self.labels[study] for planned in self.seeds(study, label)}
+        found = set()
+        for trial in trials:
+            for entries in self._evaluations.get((trial, checkpoint), {}).values():
+                found |= {entry.images for entry in entries}
+        return sorted(found)
+
+    def label_for(self, key: Key) -> str | None:
+        """The study's label behind a key: the one with the key's hyperparameters if there is one.
+
+        A study that ran the method with other values fills the cell too, unless the key is exact; who shows the cell
+        tells the difference.
+        """
+        labels = self.labels.get(key.study, {})
+        same = [label for label in labels if label == key.label or self.methods[key.study, label] == key.label]
+        same.sort(key=lambda label: (bool(self.differences(key, label)), label != key.label))
+        if not same or (key.exact and self.differences(key, same[0])):
+            return None
+        return same[0] if same[0] == key.label or not self.differences(key, same[0]) else None
+
+    def differences(self, key: Key, label: str) -> dict[str, tuple[Any, Any]]:
+        """Hyperparameter -> (the key's value, the study's)."""
+        used = self.hyperparameters[key.study, label]
+        return {
+            name: (value, used[name])
+            for name, value in key.hyperparameters
+            if name in used and not _same(value, used[name])
+        }
+
+    def cell(self, key: Key, rounding: Rounding | None = None) -> Cell:
+        label = self.label_for(key)
+        rounding = rounding or Rounding()
+        if label is None:
+            return Cell(key, rounding=rounding)
+        seeds = self.seeds(key.study, label)
+        values: dict[int, float] = {}
+        warned = False
+        for planned in seeds:
+            # A collapsed trial is counted and marked, but its chance accuracy is not averaged into a method's.
+            if planned.status != "done":
+                continue
+            value, warning = self._value(key, label, planned)
+            if value is not None:
+                values[planned.seed] = value
+                warned = warned or warning
+        return Cell(
+            key,
+            Sample.of([values[seed] for seed in sorted(values)]) if values else None,
+            planned=len(seeds),
+            warned=warned,
+            collapsed=sum(planned.status == "collapsed" for planned in seeds),
+            failed=sum(planned.status == "failed" for planned in seeds),
+            seeds=tuple(sorted(values)),
+            label=label,
+            rounding=rounding,
+        )
+
+    def _value(self, key: Key, label: str, planned: Planned) -> tuple[float | None, bool]:
+        manifest = self.data.manifests[key.study]
+        checkpoint = key.checkpoint or self.data.headline(key.study)
+        epsilon = key.epsilon or str(manifest.get("epsilon", "8/255"))
+        if key.measure == "margin":
+            return self._margin(planned, checkpoint), False
+        if key.measure == "margin_ratio":
+            return self._margin_ratio(key, planned, checkpoint), False
+        if key.measure == "clean":
+            return self._clean(key.study, planned.trial, checkpoint), False
+        wanted = WORST_OF if key.measure == "worst" else (key.measure,)
+        found = [self.evaluation(key.study, planned.trial, checkpoint, name, epsilon) for name in wanted]
+        if any(one is None for one in found):
+            return None, False
+        known = [one for one in found if one is not None]
+        return 100 * min(one.accuracy for one in known), any(one.warned for one in known)
+
+    def _clean(self, study: str, trial: str, checkpoint: str) -> float | None:
+        own = self.evaluation(study, trial, checkpoint, "clean", "")
+        if own is not None:
+            return 100 * own.accuracy
+        # Every attack starts by classifying the clean images and keeps those verdicts too.
+        entries = [entry for group in self._evaluations.get((trial, checkpoint), {}).values() for entry in group]
+        known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
+        return 100 * max(known)[1] if known else None
+
+    def _margin(self, planned: Planned, checkpoint: str) -> float | None:
+        """Mean logit margin loss on the adversarial training images, from the diagnostics or from the curve's end."""
+        found = self.data.diagnostics(planned.trial, checkpoint)
+        if found is not None:
+            value = found.summary.get("train_margin_mean")
+            if value is not None:
+                return float(value)
+        value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
+        return None if value is None else float(value)
+
+    def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
+        """OVR's mean margin loss over that of cross-entropy with the same seed."""
+        reference = next((one for one in self.seeds(key.study, "at") if one.seed == planned.seed), None)
+        if reference is None or reference.status != "done":
+            return None
+        ours, base = self._margin(planned, checkpoint), self._margin(reference, checkpoint)
+        return ours / base if ours is not None and base else None
+
+
+def _place(label: str, method: str) -> tuple[bool, bool, int, str, str]:
+    base, _, wrappers = method.partition("+")
+    known = base in METHOD_ORDER
+    return not known, bool(wrappers), METHOD_ORDER.index(base) if known else 0, wrappers, label
+
+
+def _same(first: Any, second: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(first, numbers) and isinstance(second, numbers):
+        return abs(float(first) - float(second)) < 1e-9
+    return bool(first == second)

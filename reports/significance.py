@@ -1,0 +1,175 @@
+"""How sure a study's differences are: every method against AT and against the best, over seeds and over test images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.layout import Cell, Key, best_index
+from reports.measures import Results
+from reports.statistics import (
+    MOST_SEEDS,
+    Comparison,
+    Sample,
+    compare_family,
+    detectable_difference,
+    mcnemar,
+    paired_bootstrap,
+    seeds_needed,
+)
+
+
+@dataclass(frozen=True)
+class OverImages:
+    """The same two methods compared image by image, on the seeds both have."""
+
+    difference: float  # percent points
+    low: float
+    high: float
+    mcnemar: tuple[float, ...]  # one p per seed
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One method against the reference."""
+
+    label: str
+    display: str
+    cell: Cell
+    comparison: Comparison
+    over_images: OverImages | None
+    detectable: float | None  # percent points, at the present number of seeds
+    needed: int | None  # seeds per method that would decide, None if it is decided or cannot be said
+
+    @property
+    def verdict(self) -> str:
+        significant = self.comparison.significant
+        if significant is None:
+            return self.comparison.undefined
+        if significant:
+            return "better" if self.comparison.difference > 0 else "worse"
+        return "undecided"
+
+
+@dataclass(frozen=True)
+class Tests:
+    study: str
+    measure: str
+    reference: str
+    reference_display: str
+    reference_cell: Cell
+    is_best: bool
+    rows: tuple[Versus, ...]
+
+
+def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
+    """Against AT, then against the best method (once, if they are the same or if there are only the two)."""
+    labels = list(results.labels[study])
+    checkpoint = results.data.headline(study)
+    epsilon = str(results.data.manifests[study].get("epsilon", "8/255"))
+    cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
+    best = best_index(cell.sample for cell in cells)
+    if best is None:
+        return []
+    baseline = next((i for i, label in enumerate(labels) if results.methods[study, label] == "at"), None)
+    if baseline is not None and cells[baseline].sample is None:
+        baseline = None
+    tests = []
+    if baseline is not None:
+        tests.append(_tests(results, study, measure, epsilon, labels, cells, baseline, baseline == best))
+    known = sum(cell.sample is not None for cell in cells)
+    if baseline is None or (baseline != best and known > 2):
+        tests.append(_tests(results, study, measure, epsilon, labels, cells, best, True))
+    return tests
+
+
+def _tests(
+    results: Results,
+    study: str,
+    measure: str,
+    epsilon: str,
+    labels: list[str],
+    cells: list[Cell],
+    reference: int,
+    is_best: bool,
+) -> Tests:
+    base = cells[reference]
+    assert base.sample is not None
+    verdicts: dict[str, dict[int, np.ndarray]] = {}
+    rows = []
+    for index, comparison in enumerate(compare_family([cell.sample for cell in cells], reference)):
+        cell = cells[index]
+        if comparison is None or cell.sample is None:
+            continue
+        pair = labels[index], labels[reference]
+        for label in pair:
+            if label not in verdicts:
+                verdicts[label] = _verdicts(results, study, label, measure, epsilon)
+        undecided = comparison.significant is False
+        rows.append(
+            Versus(
+                labels[index],
+                results.labels[study][labels[index]],
+                cell,
+                comparison,
+                over_images(verdicts[pair[0]], verdicts[pair[1]]),
+                detectable_difference(cell.sample, base.sample),
+                _more(cell.sample, base.sample) if undecided else None,
+            )
+        )
+    display = results.labels[study][labels[reference]]
+    return Tests(study, measure, labels[reference], display, base, is_best, tuple(rows))
+
+
+def _more(first: Sample, second: Sample) -> int | None:
+    """At least one more than there are: the test was just not significant."""
+    needed = seeds_needed(first, second)
+    return None if needed is None else max(needed, min(first.n, second.n) + 1)
+
+
+def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> dict[int, np.ndarray]:
+    checkpoint = results.data.headline(study)
+    found = {}
+    for planned in results.seeds(study, label):
+        if planned.status == "done":
+            evaluation = results.evaluation(study, planned.trial, checkpoint, measure, epsilon)
+            if evaluation is not None:
+                found[planned.seed] = results.data.verdicts(evaluation.path)
+    return found
+
+
+def over_images(first: dict[int, np.ndarray], second: dict[int, np.ndarray]) -> OverImages | None:
+    """None when no seed has both methods on the same images."""
+    seeds = [seed for seed in sorted(first) if seed in second and first[seed].size == second[seed].size]
+    sizes = {first[seed].size for seed in seeds}
+    if len(sizes) != 1:
+        return None
+    difference, low, high = paired_bootstrap(
+        np.stack([first[seed] for seed in seeds]), np.stack([second[seed] for seed in seeds])
+    )
+    p_values = tuple(mcnemar(first[seed], second[seed]).p for seed in seeds)
+    return OverImages(100 * difference, 100 * low, 100 * high, p_values)
+
+
+def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
+    """What would settle an undecided comparison, with the command; None where nothing is undecided."""
+    if row.comparison.significant is not False:
+        return None
+    names = f"{row.display} against {test.reference_display}"
+    if row.needed is None:
+        return f"{names}: too close for seeds to decide; even {MOST_SEEDS} per method would probably not."
+    present = min(row.cell.sample.n if row.cell.sample else 0, test.reference_cell.sample.n)  # type: ignore[union-attr]
+    wanted = list(seeds)
+    candidate = 0
+    while len(wanted) < row.needed:
+        if candidate not in wanted:
+            wanted.append(candidate)
+        candidate += 1
+    command = seeds_command(test.study, [test.reference, row.label], sorted(wanted))
+    more = row.needed - present
+    return f"{names}: about {more} more {'seed' if more == 1 else 'seeds'} would decide this: `{command}`"
+
+
+def seeds_command(study: str, labels: list[str], seeds: list[int]) -> str:
+    return f"python -m sweep.run --study {study} --methods {','.join(labels)} --seeds {','.join(map(str, seeds))}"

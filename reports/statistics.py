@@ -1,0 +1,225 @@
+"""Tests for a handful of seeds: t-tests, Holm, effect sizes, intervals, power, and paired tests over test images.
+
+Everything works from raw values and from a printed mean, standard deviation and n. A test that the numbers do not
+allow (one seed, no variation) gives no p-value and says why, rather than a p of 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaln, stdtr, stdtrit
+
+ALPHA = 0.05
+POWER = 0.8
+MOST_SEEDS = 200  # beyond this a difference is called too small to settle with seeds
+Sides = Literal["two-sided", "greater", "less"]
+
+# Values are counts divided by the number of test images: a spread below this is rounding, not variation.
+NO_SPREAD = 1e-9
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is known of one cell: mean, standard deviation (ddof=1, NaN for one value) and n."""
+
+    mean: float
+    std: float
+    n: int
+    values: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Sample:
+        if not len(values):
+            raise ValueError("a sample needs at least one value")
+        array = np.asarray(values, dtype=float)
+        std = float(array.std(ddof=1)) if len(array) > 1 else math.nan
+        return cls(float(array.mean()), std, len(array), tuple(map(float, array)))
+
+    @property
+    def spread_known(self) -> bool:
+        return self.n > 1 and not math.isnan(self.std)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`first` minus `second`. p-values are None where `undefined` says why."""
+
+    difference: float
+    student: float | None
+    welch: float | None
+    low: float | None  # 95 % interval of the difference, Welch
+    high: float | None
+    hedges_g: float | None
+    undefined: str = ""
+    student_holm: float | None = None
+    welch_holm: float | None = None
+
+    @property
+    def significant(self) -> bool | None:
+        """By Welch after Holm where it was applied; None if no test is possible."""
+        p = self.welch if self.welch_holm is None else self.welch_holm
+        return None if p is None else p < ALPHA
+
+
+def compare(first: Sample, second: Sample, sides: Sides = "two-sided") -> Comparison:
+    """`greater` asks whether first's mean is the larger one."""
+    difference = first.mean - second.mean
+    if not (first.spread_known and second.spread_known):
+        small = min(first.n, second.n)
+        why = f"n={small}: no test with a single seed" if small < 2 else "no standard deviation is known"
+        return Comparison(difference, None, None, None, None, None, why)
+    variances = first.std**2 / first.n, second.std**2 / second.n
+    error = math.sqrt(sum(variances))
+    if error < NO_SPREAD:
+        return Comparison(difference, None, None, None, None, None, "no variation between the seeds: t is undefined")
+    freedom = first.n + second.n - 2
+    pooled = math.sqrt(((first.n - 1) * first.std**2 + (second.n - 1) * second.std**2) / freedom)
+    welch_freedom = sum(variances) ** 2 / (variances[0] ** 2 / (first.n - 1) + variances[1] ** 2 / (second.n - 1))
+    t_student = difference / (pooled * math.sqrt(1 / first.n + 1 / second.n))
+    t_welch = difference / error
+    reach = float(stdtrit(welch_freedom, 0.975)) * error
+    return Comparison(
+        difference,
+        _p_value(t_student, freedom, sides),
+        _p_value(t_welch, welch_freedom, sides),
+        difference - reach,
+        difference + reach,
+        _small_sample_factor(freedom) * difference / pooled,
+    )
+
+
+def _p_value(t: float, freedom: float, sides: Sides) -> float:
+    if sides == "two-sided":
+        return float(2 * stdtr(freedom, -abs(t)))
+    return float(stdtr(freedom, -t if sides == "greater" else t))
+
+
+def _small_sample_factor(freedom: int) -> float:
+    """Hedges' exact correction of Cohen's d, which overstates an effect by 25 % at n=3 against 3."""
+    return math.exp(gammaln(freedom / 2) - gammaln((freedom - 1) / 2)) / math.sqrt(freedom / 2) if freedom > 1 else 0.0
+
+
+def interval(sample: Sample, level: float = 0.95) -> tuple[float, float] | None:
+    """Where the mean lies, by Student's t; None for a single seed."""
+    if not sample.spread_known:
+        return None
+    reach = float(stdtrit(sample.n - 1, (1 + level) / 2)) * sample.std / math.sqrt(sample.n)
+    return sample.mean - reach, sample.mean + reach
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction over those that exist."""
+    from statsmodels.stats.multitest import multipletests
+
+    known = [index for index, p in enumerate(p_values) if p is not None]
+    corrected: list[float | None] = [None] * len(p_values)
+    if known:
+        adjusted = multipletests([p_values[index] for index in known], alpha=ALPHA, method="holm")[1]
+        for index, p in zip(known, adjusted, strict=True):
+            corrected[index] = float(p)
+    return corrected
+
+
+def compare_family(samples: Sequence[Sample | None], reference: int, sides: Sides = "two-sided") -> list[Comparison | None]:
+    """Every sample against the reference one, Holm-corrected over the family. None at holes and at the reference."""
+    base = samples[reference]
+    if base is None:
+        return [None] * len(samples)
+    plain = [
+        None if sample is None or index == reference else compare(sample, base, sides)
+        for index, sample in enumerate(samples)
+    ]
+    student = holm([one.student if one else None for one in plain])
+    welch = holm([one.welch if one else None for one in plain])
+    return [
+        one and replace(one, student_holm=s, welch_holm=w) for one, s, w in zip(plain, student, welch, strict=True)
+    ]
+
+
+@lru_cache(maxsize=None)
+def detectable_effect(n: int) -> float:
+    """The smallest true difference, in standard deviations, that a two-sided t-test of n against n seeds finds with
+    80 % power at 5 %."""
+    from statsmodels.stats.power import TTestIndPower
+
+    if n < 2:
+        return math.inf
+    return float(TTestIndPower().solve_power(nobs1=n, alpha=ALPHA, power=POWER, alternative="two-sided"))
+
+
+def detectable_difference(first: Sample, second: Sample) -> float | None:
+    spread = pooled_std(first, second)
+    return None if spread is None else detectable_effect(min(first.n, second.n)) * spread
+
+
+def pooled_std(first: Sample, second: Sample) -> float | None:
+    known = [sample for sample in (first, second) if sample.spread_known]
+    freedom = sum(sample.n - 1 for sample in known)
+    if not freedom:
+        return None
+    return math.sqrt(sum((sample.n - 1) * sample.std**2 for sample in known) / freedom)
+
+
+def seeds_needed(first: Sample, second: Sample) -> int | None:
+    """Seeds per method at which a difference as large as the one seen would be found with 80 % power.
+
+    None if the spread is unknown or zero, or if more than MOST_SEEDS would be needed. Before Holm's correction.
+    """
+    spread = pooled_std(first, second)
+    if spread is None or spread < NO_SPREAD:
+        return None
+    effect = abs(first.mean - second.mean) / spread
+    if effect < detectable_effect(MOST_SEEDS):
+        return None
+    # detectable_effect falls with n, so its negative rises and can be bisected.
+    return 2 + bisect_right(range(2, MOST_SEEDS + 1), -effect, key=lambda n: -detectable_effect(n) - 1e-12)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two verdicts per image: how many images only one of the two survives, and McNemar's exact p."""
+
+    only_first: int
+    only_second: int
+    images: int
+    p: float
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> Paired:
+    """Exact two-sided test on the images where the two models differ."""
+    from statsmodels.stats.contingency_tables import mcnemar as exact_mcnemar
+
+    if first.shape != second.shape:
+        raise ValueError(f"verdicts over {first.size} and {second.size} images cannot be paired")
+    table = [
+        [int((first & second).sum()), int((first & ~second).sum())],
+        [int((~first & second).sum()), int((~first & ~second).sum())],
+    ]
+    p = float(exact_mcnemar(table, exact=True).pvalue)
+    return Paired(table[0][1], table[1][0], first.size, min(p, 1.0))
+
+
+def paired_bootstrap(
+    first: np.ndarray, second: np.ndarray, *, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Difference of accuracy and its 95 % percentile interval when the test images are drawn again.
+
+    Each array is seeds x images. It answers what another test set of this size would show for these very models;
+    the t-tests answer what other seeds would show on this test set.
+    """
+    if first.shape[-1] != second.shape[-1]:
+        raise ValueError(f"verdicts over {first.shape[-1]} and {second.shape[-1]} images cannot be paired")
+    per_image = np.atleast_2d(first).mean(axis=0) - np.atleast_2d(second).mean(axis=0)
+    # Images with the same difference are exchangeable, so a draw is a multinomial over the few distinct differences.
+    levels, counts = np.unique(per_image.round(12), return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(per_image.size, counts / per_image.size, size=draws)
+    means = drawn @ levels / per_image.size
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(per_image.mean()), float(low), float(high)

@@ -1,0 +1,288 @@
+"""The tables: the paper's seven, and those of any study, filled from records, with captions that say how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from reports import published
+from reports.layout import Block, Column, Key, Rounding, Row, Table, with_best
+from reports.measures import WORST_OF, Results
+
+CHECKPOINTS = {
+    "last": "the last epoch",
+    "best_test": "the epoch with the best PGD accuracy on the test set (best@test)",
+    "best_validation": "the epoch with the best PGD accuracy on held-out training images (best@validation)",
+}
+ATTACKS = {
+    "autoattack": "AutoAttack",
+    "clean": "Clean",
+    "fgsm": "FGSM",
+    "spsa": "SPSA",
+    "apgd-ce": "APGD-CE",
+    "apgd-t": "APGD-T",
+    "fab-t": "FAB-T",
+    "square": "Square",
+}
+DATASETS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN", "mnist": "MNIST", "digits": "Digits"}
+MODELS = {
+    "preact_resnet18": "PreActResNet-18",
+    "wrn_34_10": "WRN-34-10",
+    "wrn_28_10_silu": "WRN-28-10 (SiLU)",
+    "small_cnn": "small CNN",
+}
+MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
+DECISION = "Welch's t-test, two-sided, α = 0.05, Holm-corrected within the {family}"
+
+
+def attack_name(name: str) -> str:
+    if name in ATTACKS:
+        return ATTACKS[name]
+    head, _, rest = name.partition("-")
+    return f"{head.upper()}-{rest}" if head in ("pgd", "cw") else name.replace("-", " ").capitalize()
+
+
+def setting(manifest: dict[str, Any]) -> str:
+    dataset, model = str(manifest["dataset"]), str(manifest["model"])
+    return f"{DATASETS.get(dataset, dataset)}, {MODELS.get(model, model)}"
+
+
+def checkpoint_note(checkpoint: str, protocol: str) -> str:
+    shown = CHECKPOINTS.get(checkpoint, checkpoint)
+    text = f"Protocol {protocol}; checkpoint {checkpoint}: {shown}."
+    if checkpoint == "best_test":
+        text += " Choosing the epoch on the test set, as the paper did, makes all numbers a little too good."
+    return text
+
+
+def reading_notes(table: Table) -> list[str]:
+    """How to read bold, underline, n and the marks; only what occurs in the table."""
+    family = {"row": "row", "group": "row of a group", "column": "column of a block"}.get(table.compare, "")
+    notes = ["Mean±std (ddof=1) over training seeds; n is given where it is not 3."]
+    if any(cell.best for cell in table.cells()):
+        notes.append(f"Bold: the {table.best} mean of its {family}.")
+    if any(cell.tied for cell in table.cells()):
+        notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
+    elif any(cell.against_best for cell in table.cells()):
+        notes.append(f"All others differ significantly from it ({DECISION.format(family=family)}).")
+    if any(cell.warned for cell in table.cells()):
+        notes.append("† AutoAttack warned about this model: its gradients may mislead the attack.")
+    if any(cell.collapsed for cell in table.cells()):
+        notes.append("‡ A training collapsed (NaN or chance accuracy); it is counted out of n, not averaged in.")
+    if any(cell.failed for cell in table.cells()):
+        notes.append("§ A training failed; it is missing from n.")
+    if any(cell.sample is None for cell in table.cells()):
+        notes.append("Holes: 0/3 stands for a cell none of whose 3 seeds is finished, — for one that is not planned.")
+    return notes
+
+
+def finish(table: Table, notes: Iterable[str]) -> Table:
+    """Marks the best, then writes the caption."""
+    marked = with_best(table)
+    return replace(marked, notes=(*notes, *reading_notes(marked)))
+
+
+def paper_tables(results: Results) -> list[Table]:
+    """The paper's seven tables from our records; one without any of its studies in the store is all holes."""
+    tables = []
+    for source in published.tables():
+        table = source.table(results.cell)
+        tables.append(finish(table, paper_notes(source, table, results)))
+    return tables
+
+
+def paper_notes(source: published.Published, table: Table, results: Results) -> list[str]:
+    studies = list(dict.fromkeys(cell.key.study for cell in table.cells() if cell.label))
+    notes = []
+    measured = {cell.key.measure for cell in table.cells()}
+    if measured - {"margin", "margin_ratio"}:
+        radius = {cell.key.epsilon for cell in table.cells()} - {None}
+        notes.append(f"Accuracy in percent on test data; attacks Linf, ε = {', '.join(sorted(map(str, radius)))}.")
+        for checkpoint in dict.fromkeys(results.data.headline(study) for study in studies):
+            protocol = next(
+                str(results.data.manifests[study].get("protocol", "paper"))
+                for study in studies
+                if results.data.headline(study) == checkpoint
+            )
+            notes.append(checkpoint_note(checkpoint, protocol))
+    else:
+        notes.append("Adversarial training images, last epoch; lower means larger margins.")
+    if "worst" in measured:
+        notes.append(f"Worst: the least of {', '.join(attack_name(name) for name in WORST_OF)}, seed by seed.")
+    notes += departures(table, results)
+    return notes
+
+
+def departures(table: Table, results: Results) -> list[str]:
+    """Where the runs behind a table of the paper used other settings than the paper."""
+    found: dict[str, None] = {}
+    for cell in table.cells():
+        if not cell.label:
+            continue
+        for name, (theirs, ours) in results.differences(cell.key, cell.label).items():
+            found[f"{cell.key.study} ran {cell.label} with {name} = {ours} instead of {theirs}."] = None
+        recipe = results.data.manifests[cell.key.study].get("config_by_label", {}).get(cell.label, {})
+        if recipe.get("train_images") or recipe.get("test_images"):
+            found[f"{cell.key.study} used only a part of the images."] = None
+        epochs = (recipe.get("recipe") or {}).get("epochs")
+        if epochs is not None and epochs not in (120, 200, 400) and not recipe["recipe"].get("steps"):
+            found[f"{cell.key.study} trained {cell.label} for {epochs} epochs, which is not the paper's schedule."] = None
+    return list(found)
+
+
+def study_tables(results: Results, study: str) -> list[Table]:
+    """The main table of a study, then what else its evaluations and diagnostics allow."""
+    labels = results.labels[study]
+    checkpoint = results.data.headline(study)
+    tables = [main_table(results, study, checkpoint)]
+    builders = (other_checkpoints, various_attacks, larger_radii, margins, margin_ratio)
+    for builder in builders:
+        table = builder(results, study, list(labels))
+        if table is not None and table.filled:
+            tables.append(table)
+    return tables
+
+
+def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(Column(results.labels[study][label]) for label in labels)
+
+
+def _row(
+    results: Results,
+    study: str,
+    header: str,
+    labels: Iterable[str],
+    measure: str,
+    epsilon: str | None = None,
+    checkpoint: str | None = None,
+    rounding: Rounding | None = None,
+) -> Row:
+    keys = (Key(study, label, measure, epsilon, checkpoint) for label in labels)
+    return Row(header, tuple(results.cell(key, rounding) for key in keys))
+
+
+def main_table(results: Results, study: str, checkpoint: str) -> Table:
+    manifest = results.data.manifests[study]
+    labels = list(results.labels[study])
+    epsilon = str(manifest.get("epsilon", "8/255"))
+    planned = {str(attack["name"]) for attack in manifest.get("attacks") or []}
+    present = planned | {name for name, _ in results.attacks(study, checkpoint)}
+    rows = [
+        _row(results, study, attack_name(measure), labels, measure, epsilon, checkpoint)
+        for measure in MAIN_MEASURES
+        if measure in present or measure in ("autoattack", "clean")
+    ]
+    title = f"{manifest.get('title') or study}: robust and clean accuracy"
+    table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
+    images = results.images(study, checkpoint)
+    count = " or ".join(f"{number:,}" for number in images)
+    notes = [
+        f"{setting(manifest)}: accuracy in percent on {count or 'the'} test images; attacks Linf, ε = {epsilon}.",
+        checkpoint_note(checkpoint, str(manifest.get("protocol", "paper"))),
+    ]
+    return finish(table, notes)
+
+
+def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table | None:
+    names = results.checkpoints(study)
+    if len(names) < 2:
+        return None
+    rows = [
+        _row(results, study, f"{attack_name(measure)}, {name}", labels, measure, None, name)
+        for measure in ("autoattack", "clean")
+        for name in names
+    ]
+    table = Table(
+        f"{study}_checkpoints",
+        f"{_title(results, study)}: the same trainings at each evaluated checkpoint",
+        _columns(results, study, labels),
+        (Block("", tuple(rows)),),
+    )
+    notes = [f"{name}: {CHECKPOINTS.get(name, name)}." for name in names]
+    return finish(table, [f"Accuracy in percent. {results.data.headline(study)} is the headline.", *notes])
+
+
+def various_attacks(results: Results, study: str, labels: list[str]) -> Table | None:
+    manifest = results.data.manifests[study]
+    epsilon = str(manifest.get("epsilon", "8/255"))
+    checkpoint = results.data.headline(study)
+    present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
+    # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
+    measures = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
+    measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
+    if not set(measures) - set(MAIN_MEASURES):
+        return None
+    measures += ["autoattack"] if "autoattack" in present else []
+    measures += ["worst"] if set(WORST_OF) <= present else []
+    rows = tuple(
+        Row(
+            results.labels[study][label],
+            tuple(results.cell(Key(study, label, name, epsilon, checkpoint)) for name in measures),
+        )
+        for label in labels
+    )
+    columns = tuple(Column("Worst" if name == "worst" else attack_name(name)) for name in measures)
+    table = Table(
+        f"{study}_attacks",
+        f"{_title(results, study)}: various attacks",
+        columns,
+        (Block("", rows),),
+        compare="column",
+        corner="Method",
+    )
+    notes = [f"Accuracy in percent; Linf, ε = {epsilon}.", checkpoint_note(checkpoint, str(manifest.get("protocol")))]
+    if "worst" in measures:
+        notes.append("Worst: the least of the paper's attacks, seed by seed.")
+    return finish(table, notes)
+
+
+def larger_radii(results: Results, study: str, labels: list[str]) -> Table | None:
+    manifest = results.data.manifests[study]
+    checkpoint = results.data.headline(study)
+    radii = [radius for name, radius in results.attacks(study, checkpoint) if name == "autoattack"]
+    if len(radii) < 2:
+        return None
+    rows = [
+        _row(results, study, f"AutoAttack, ε = {radius}", labels, "autoattack", radius, checkpoint)
+        for radius in sorted(radii, key=Fraction)
+    ]
+    table = Table(
+        f"{study}_radii",
+        f"{_title(results, study)}: larger radii",
+        _columns(results, study, labels),
+        (Block("", tuple(rows)),),
+    )
+    return finish(table, ["Accuracy in percent.", checkpoint_note(checkpoint, str(manifest.get("protocol")))])
+
+
+def margins(results: Results, study: str, labels: list[str]) -> Table | None:
+    row = _row(results, study, "Mean logit margin loss", labels, "margin", None, "last", Rounding(0, 3))
+    table = Table(
+        f"{study}_margins",
+        f"{_title(results, study)}: logit margins on the training images",
+        _columns(results, study, labels),
+        (Block("", (row,)),),
+        best="lowest",
+    )
+    return finish(table, ["Adversarial training images at the last epoch; lower means larger margins."])
+
+
+def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | None:
+    if "ovr" not in labels or "at" not in labels:
+        return None
+    row = _row(results, study, "OVR / CE", ["ovr"], "margin_ratio", None, "last", Rounding(2))
+    table = Table(
+        f"{study}_margin_ratio",
+        f"{_title(results, study)}: logit margin loss of OVR over that of cross-entropy",
+        (Column("Ratio"),),
+        (Block("", (row,)),),
+        best="none",
+        compare="none",
+    )
+    return finish(table, ["Adversarial training images at the last epoch, seed by seed. The paper: 1.56 to 1.87."])
+
+
+def _title(results: Results, study: str) -> str:
+    return str(results.data.manifests[study].get("title") or study)

@@ -1,0 +1,211 @@
+"""The command line. Every command loads what it needs when it runs: help and listings load neither torch nor ray."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from sweep import studies
+from sweep.errors import UserError
+
+INTERRUPTED = 130
+NOTHING_LOST = "stopped. Finished work is in the store; the same command goes on from there."
+
+
+def _studies() -> str:
+    found = studies.titles()
+    width = max(map(len, found))
+    return "\n".join(f"  {name:<{width}}  {title}" for name, title in found.items())
+
+
+# \b keeps the lines of the paragraph that follows as they are.
+RUN_HELP = f"""Train, search, evaluate and report a study. What the store holds already is never computed again.
+
+\b
+Studies (or give a YAML file of your own):
+{_studies()}
+
+\b
+Examples:
+  sweep run
+  sweep run --study cifar10_rn18 --dry-run
+  sweep run --study cifar10_rn18 --methods at,sovr --seeds 0,1 --set train.epochs=2
+  sweep run --plugin my_loss.py --methods at,my_loss
+  sweep run --study cifar10_wrn --address auto --store s3://bucket/results --yes
+"""
+
+app = typer.Typer(
+    name="sweep",
+    help="From a study file to a paper's tables. Start with 'sweep run --help'.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StudyOption = Annotated[str, typer.Option("--study", help="A shipped study's name, or a YAML file.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value on top of the study, e.g. train.epochs=2. Repeatable.")
+]
+MethodsOption = Annotated[str | None, typer.Option(help="Only these, comma-separated, e.g. at,sovr+awp.")]
+SeedsOption = Annotated[str | None, typer.Option(help="Instead of the study's, e.g. 0,1 or 0-9.")]
+StoreOption = Annotated[str, typer.Option(help="Folder, or s3://bucket/prefix?endpoint_override=…")]
+DataOption = Annotated[str, typer.Option(help="Where data sets are, or are downloaded to.")]
+PluginOption = Annotated[list[str] | None, typer.Option(help="A file with a method of your own. Repeatable.")]
+AddressOption = Annotated[str | None, typer.Option(help="An existing Ray cluster; otherwise this machine.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
+
+
+@app.command(help=RUN_HELP)
+def run(
+    study: StudyOption = "digits",
+    settings: SetOption = None,
+    methods: MethodsOption = None,
+    seeds: SeedsOption = None,
+    data_dir: DataOption = "data",
+    store: StoreOption = "store",
+    address: AddressOption = None,
+    dry_run: DryOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Start nothing beyond this many device-hours, e.g. 500h.")] = None,
+    plugin: PluginOption = None,
+    out: Annotated[str, typer.Option(help="Folder for tables and figures.")] = "reports",
+    as_json: JsonOption = False,
+) -> None:
+    from sweep import run as command
+
+    chosen = command.load(study, settings, methods, seeds, plugin)
+    if dry_run:
+        command.show(chosen, store, retry_failed=retry_failed, as_json=as_json)
+        return
+    raise typer.Exit(
+        command.run(
+            chosen,
+            store,
+            data_dir=data_dir,
+            address=address,
+            yes=yes,
+            retry_failed=retry_failed,
+            budget=budget,
+            out=out,
+        )
+    )
+
+
+@app.command()
+def plan(
+    study: StudyOption = "digits",
+    settings: SetOption = None,
+    methods: MethodsOption = None,
+    seeds: SeedsOption = None,
+    data_dir: DataOption = "data",
+    store: StoreOption = "store",
+    address: AddressOption = None,
+    budget: Annotated[str | None, typer.Option(help="Say whether it suffices, e.g. 500h.")] = None,
+    plugin: PluginOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Trials, what of them is stored, and what the rest costs: device-hours, wall time, disk."""
+    from sweep import run as command
+
+    chosen = command.load(study, settings, methods, seeds, plugin)
+    command.show(chosen, store, as_json=as_json, cost={"address": address, "data_dir": data_dir, "budget": budget})
+
+
+@app.command()
+def status(
+    study: Annotated[str | None, typer.Option(help="Only this study; all in the store otherwise.")] = None,
+    store: StoreOption = "store",
+    as_json: JsonOption = False,
+) -> None:
+    """What is done, running, failed and left, per method and seed, from any shell at any time."""
+    from sweep import status as command
+
+    command.show(store, study, as_json=as_json)
+
+
+@app.command()
+def retry(
+    study: Annotated[str | None, typer.Option(help="Only this study's trials.")] = None,
+    methods: MethodsOption = None,
+    seeds: SeedsOption = None,
+    store: StoreOption = "store",
+    dry_run: DryOption = False,
+) -> None:
+    """Forget that trials failed, so that the next run starts them again from their last checkpoint."""
+    from sweep import upkeep
+
+    upkeep.retry(store, study, methods, seeds, dry_run=dry_run)
+
+
+@app.command()
+def gc(
+    store: StoreOption = "store",
+    keep: Annotated[str, typer.Option(help="Checkpoints kept: selected (what tables show) or all.")] = "selected",
+    dry_run: DryOption = False,
+) -> None:
+    """Delete what no table needs: resume states of finished trials, unselected checkpoints, leftovers."""
+    from sweep import upkeep
+
+    upkeep.gc(store, keep=keep, dry_run=dry_run)
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[str], typer.Argument(help="Stores to take records from.")],
+    store: StoreOption = "store",
+    dry_run: DryOption = False,
+) -> None:
+    """Bring the results of other stores into one; conflicts are refused before anything is written."""
+    from sweep import upkeep
+
+    upkeep.merge(store, sources, dry_run=dry_run)
+
+
+# These parse their own arguments: they are modules that also run alone.
+FORWARDED = {
+    "evaluate": ("sweep.evaluate", "Evaluate a stored checkpoint with an attack or a suite."),
+    "check": ("sweep.check", "Run the contract test on a method or a plug-in file."),
+    "submit": ("sweep.submit", "Submit a study to a Ray cluster, or write Slurm or KubeRay files."),
+    "report": ("reports.__main__", "Write tables, tests, figures and the page from a store."),
+    "diff": ("reports.diff", "Compare two stores, or a store with the published numbers."),
+}
+
+
+def _forward(name: str, module: str, text: str) -> None:
+    @app.command(
+        name,
+        help=f"{text} See 'sweep {name} --help'.",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    )
+    def forwarded(context: typer.Context) -> None:
+        raise typer.Exit(importlib.import_module(module).main(context.args) or 0)
+
+
+for _name, (_module, _text) in FORWARDED.items():
+    _forward(_name, _module, _text)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 something failed, 2 a user's mistake, 130 interrupted."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="sweep")
+    except UserError as fault:
+        sys.stderr.write(f"error: {fault}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{NOTHING_LOST}\n")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Plain columns of text: ten thousand rows print in a moment, and a pipe gets them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def columns(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Left-aligned, two spaces apart; the last column may be of any width."""
+    texts = [[str(value) for value in row] for row in (headers, *rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    layout = "  ".join([*(f"{{:<{width}}}" for width in widths[:-1]), "{}"])
+    return "\n".join(layout.format(*row).rstrip() for row in texts)
+
+
+def settings(values: dict[str, object]) -> str:
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
+    )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"

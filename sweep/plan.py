@@ -1,0 +1,131 @@
+"""From a study to its trials, and what of them is stored already. `python -m sweep.plan` shows it with its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.identity import digest, folder, trial_hashes
+from sweep.store import FORMAT, Store
+from sweep.study import Study
+from trainers import composition, suites
+from trainers.config import TrialConfig
+from trainers.data import dataset_facts
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trial that a study asks for. `trial` is None while a search has still to choose its hyperparameters."""
+
+    label: str
+    display: str
+    method: str
+    seed: int
+    config: TrialConfig
+    trial: str | None
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return self.config.hyperparameters
+
+
+def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
+    """Every trial of the study, label by label; `chosen` gives the searched labels their hyperparameters."""
+    chosen = chosen or {}
+    cells = []
+    for label in study.labels:
+        config = study.config(label, chosen.get(label))
+        waits = label in study.searches() and label not in chosen
+        hashes: list[str | None] = [None] * len(study.seeds) if waits else [*trial_hashes(config, list(study.seeds))]
+        shown = display(study, label)
+        for seed, trial in zip(study.seeds, hashes, strict=True):
+            # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
+            config_of_seed = config.model_copy(update={"seed": seed})
+            cells.append(Cell(label, shown, config.method, seed, config_of_seed, trial))
+    return cells
+
+
+def display(study: Study, label: str) -> str:
+    return study.methods[label].display or composition.display_name(study.method(label))
+
+
+def search_id(study: Study, label: str) -> str:
+    """Names a search by all that can move its outcome, the searched values aside: equal searches are shared."""
+    search = study.search[label]
+    config = study.search_config(label, {}).model_dump(mode="python")
+    return f"{label}-{digest({'config': config, 'search': search.model_dump(mode='python')})[:16]}"
+
+
+def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
+    """What finished searches chose, by label."""
+    chosen = {}
+    for label in study.searches():
+        record = store.search_record(search_id(study, label))
+        if record and record.get("chosen"):
+            chosen[label] = dict(record["chosen"])
+    return chosen
+
+
+def states(cells: list[Cell], store: Store) -> list[str]:
+    """For each cell: done, collapsed, failed, broken, missing, or waiting for its search."""
+    stored = store.trial_states()
+    return ["waiting" if c.trial is None else stored.get(folder(c.trial), "missing") for c in cells]
+
+
+def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
+    return suites.attacks(
+        study.evaluation.suite,
+        epsilon=study.evaluation.epsilon,
+        classes=dataset_facts(study.dataset).classes,
+        batch_size=study.evaluation.batch_size,
+    )
+
+
+def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
+    """The checkpoints of a trial that are evaluated, the headline's real name in place of `headline`."""
+    wanted = (config.selection.headline if name == "headline" else name for name in study.evaluation.checkpoints)
+    return list(dict.fromkeys(wanted))
+
+
+def manifest(study: Study, cells: list[Cell]) -> dict[str, Any]:
+    """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
+    return {
+        "kind": "study",
+        "format": FORMAT,
+        "name": study.name,
+        "title": study.title,
+        "study": study.model_dump(mode="json"),
+        "dataset": study.dataset,
+        "model": study.model,
+        "epsilon": study.evaluation.epsilon,
+        "protocol": study.selection.protocol,
+        "checkpoint": study.selection.headline,
+        "seeds": list(study.seeds),
+        "cells": [
+            {
+                "label": cell.label,
+                "display": cell.display,
+                "method": cell.method,
+                "hyperparameters": cell.hyperparameters,
+                "seed": cell.seed,
+                "trial": cell.trial,
+            }
+            for cell in cells
+        ],
+        "searches": [{"label": label, "id": search_id(study, label)} for label in study.searches()],
+        "attacks": [{"id": a.id, "name": a.name, "epsilon": a.epsilon} for a in evaluation_attacks(study)],
+        "config_by_label": {
+            cell.label: cell.config.model_dump(mode="json", exclude={"seed"})
+            for cell in cells
+            if cell.seed == study.seeds[0]
+        },
+    }
+
+
+if __name__ == "__main__":
+    import sys
+
+    from sweep.cli import main
+
+    main(["plan", *sys.argv[1:]])

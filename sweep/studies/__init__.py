@@ -1,0 +1,51 @@
+"""The studies that are shipped, and finding one by name or path. Loads nothing heavy: help lists them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from sweep.errors import UserError
+
+FOLDER = Path(__file__).parent
+
+
+def shipped() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def titles() -> dict[str, str]:
+    """Name -> title of every shipped study, taken from its line in the file: no YAML is parsed for a listing."""
+    found = {}
+    for name in shipped():
+        match = re.search(r"^title:\s*(.+?)\s*$", (FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+        found[name] = match[1].strip("\"'") if match else ""
+    return found
+
+
+def find(name_or_path: str | Path) -> Path:
+    """A shipped study by name, or a file by path."""
+    text = str(name_or_path)
+    path = Path(text).expanduser()
+    try:
+        if path.is_file():
+            return path
+        if re.fullmatch(r"[\w-]+", text) and not path.is_dir():
+            if (FOLDER / f"{text}.yaml").is_file():
+                return FOLDER / f"{text}.yaml"
+            raise UserError(f"no study is named {text!r}{nearest(text, shipped())} known: {', '.join(shipped())}")
+        if (FOLDER / f"{text}.yaml").is_file():
+            return FOLDER / f"{text}.yaml"
+        if path.is_dir():
+            raise UserError(f"study {text} is a folder; give a YAML file, or one of: {', '.join(shipped())}")
+    except OSError as fault:
+        raise UserError(f"study {text[:100]}: {fault.strerror}") from None
+    raise UserError(f"study file {text} does not exist; shipped studies: {', '.join(shipped())}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name, up to where the known ones are listed."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ";"

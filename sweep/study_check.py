@@ -1,0 +1,187 @@
+"""What is wrong with a study: shape first, then every label as the trial that it would become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from sweep import study_file
+from sweep.studies import nearest
+from sweep.study import WRAPPERS, Study
+from sweep.study_file import Fault, faults_of, merged
+from trainers import composition, declarations, suites
+from trainers.config import Recipe, Selection, as_float
+from trainers.data import dataset_facts, dataset_names
+from trainers.models import model_names
+
+SECTIONS = ("train", "selection", "search", "evaluation", "resources")
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
+
+
+def checked(content: dict[str, Any], plugins: Mapping[str, Path], where: str) -> Study:
+    """The study behind a file's content, or one UserError with all its faults."""
+    content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
+    faults: dict[str, Fault] = {}
+    study = None
+    try:
+        study = Study.model_validate(content)
+        study._plugins.update(plugins)
+    except ValidationError as error:
+        faults.update((fault.path, fault) for fault in faults_of(error, Study))
+    for fault in _contents(content):
+        # The shape's own fault says it better, and a fault of the study's recipe is not one of each method too.
+        if not any(fault.path == path or fault.path.startswith(f"{path}.") for path in faults):
+            faults[fault.path] = fault
+    if faults or study is None:
+        raise study_file.refuse(where, list(faults.values()))
+    return study
+
+
+def _contents(content: dict[str, Any]) -> Iterator[Fault]:
+    """Faults that the shape does not show, found key by key so that one fault hides no other."""
+    yield from _known(content, "dataset", dataset_names())
+    yield from _known(content, "model", model_names())
+    seeds = content.get("seeds")
+    if isinstance(seeds, list | tuple):
+        twice = sorted({seed for seed in seeds if isinstance(seed, int) and seeds.count(seed) > 1})
+        if twice:
+            yield Fault("seeds", f"{', '.join(map(str, twice))} given more than once; seeds are replicates", seeds)
+    yield from _evaluation(content)
+    train, selection = _mapping(content, "train"), _mapping(content, "selection")
+    yield from _parts(Recipe, "train", train)
+    yield from _parts(Selection, "selection", selection)
+    yield from _images(content)
+    methods = _mapping(content, "methods")
+    if content.get("methods") == {}:
+        yield Fault("methods", "is empty; name at least one, such as at", shows_value=False)
+    for label, entry in methods.items():
+        yield from _label(str(label), entry, train, selection)
+    for label, entry in _mapping(content, "search").items():
+        yield from _search(str(label), entry, methods, train, selection)
+
+
+def _known(content: dict[str, Any], key: str, names: tuple[str, ...]) -> Iterator[Fault]:
+    value = content.get(key)
+    if isinstance(value, str) and value not in names:
+        yield Fault(key, f"unknown {key}{nearest(value, names)} known: {', '.join(names)}", value)
+
+
+def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
+    evaluation = _mapping(content, "evaluation")
+    suite = evaluation.get("suite", "main")
+    if isinstance(suite, str) and suite not in suites.SUITES:
+        rule = f"unknown suite{nearest(suite, suites.SUITES)} known: {', '.join(suites.SUITES)}"
+        yield Fault("evaluation.suite", rule, suite)
+    yield from _radius(evaluation, "evaluation.epsilon")
+    checkpoints, validation = evaluation.get("checkpoints", ()), _mapping(content, "selection").get("validation", 0)
+    if isinstance(checkpoints, list) and "best_validation" in checkpoints and validation == 0:
+        rule = "best_validation needs held-out images; set selection.validation"
+        yield Fault("evaluation.checkpoints", rule, checkpoints)
+
+
+def _images(content: dict[str, Any]) -> Iterator[Fault]:
+    if content.get("dataset") not in dataset_names():
+        return
+    facts = dataset_facts(content["dataset"])
+    evaluation, selection = _mapping(content, "evaluation"), _mapping(content, "selection")
+    limits = (
+        ("train_images", content.get("train_images"), facts.train_images),
+        ("test_images", content.get("test_images"), facts.test_images),
+        ("evaluation.images", evaluation.get("images"), facts.test_images),
+        ("selection.images", selection.get("images"), facts.test_images),
+    )
+    for path, value, most in limits:
+        if isinstance(value, int) and value > most:
+            yield Fault(path, f"{content['dataset']} has {most}", value)
+    held_out, most = selection.get("validation"), content.get("train_images") or facts.train_images
+    if isinstance(held_out, int) and isinstance(most, int) and held_out >= most:
+        yield Fault("selection.validation", f"leaves nothing of the {most} training images", held_out)
+
+
+def _label(label: str, entry: Any, train: dict[str, Any], selection: dict[str, Any]) -> Iterator[Fault]:
+    path = f"methods.{label}"
+    if not LABEL.fullmatch(label):
+        yield Fault(path, "a label is made of letters, digits, _, - and +", shows_value=False)
+        return
+    entry = {} if entry is None else entry
+    if not isinstance(entry, dict):
+        return
+    name = entry.get("method") or label
+    try:
+        _, wrappers = composition.parse(str(name))
+    except ValueError as fault:
+        yield Fault(path, str(fault), shows_value=False)
+        return
+    for wrapper in WRAPPERS:
+        if entry.get(wrapper) is not None and wrapper not in wrappers:
+            yield Fault(f"{path}.{wrapper}", f"the method is {name!r}; write {name}+{wrapper}", shows_value=False)
+    hyperparameters = entry.get("hyperparameters") or {}
+    if isinstance(hyperparameters, dict):
+        try:
+            declarations.resolved_hyperparameters(str(name), hyperparameters)
+        except (ValueError, TypeError) as fault:
+            yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
+    yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection)
+
+
+def _search(
+    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any]
+) -> Iterator[Fault]:
+    path = f"search.{label}"
+    if label not in methods:
+        rule = (
+            f"is none of the study's methods{nearest(label, map(str, methods))} known: {', '.join(map(str, methods))}"
+        )
+        yield Fault(path, rule, shows_value=False)
+        return
+    entry, method = entry or {}, methods[label] or {}
+    if not isinstance(entry, dict) or not isinstance(method, dict):
+        return
+    train = merged(train, _mapping(method, "train"))
+    yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
+    own = merged(selection, _mapping(method, "selection"))
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), own)
+    chosen_on = merged(own, _mapping(entry, "selection"))
+    if not entry.get("pin") and not chosen_on.get("validation"):
+        rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
+        yield Fault(f"{path}.selection", rule, shows_value=False)
+
+
+def _parts(
+    model: type[BaseModel], path: str, value: dict[str, Any], base: dict[str, Any] | None = None
+) -> Iterator[Fault]:
+    """Faults of a recipe or selection, or of an override of one; those that the base has already are not repeated."""
+    whole = value if base is None else merged(base, value)
+    known = set() if base is None else {fault.path for fault in _validate(model, base, path)}
+    yield from (fault for fault in _validate(model, whole, path) if fault.path not in known)
+    radii, place = (_mapping(value, "attack"), f"{path}.attack") if model is Recipe else (value, path)
+    for key in ("epsilon", "step_size"):
+        yield from _radius(radii, f"{place}.{key}")
+
+
+def _validate(model: type[BaseModel], value: dict[str, Any], path: str) -> list[Fault]:
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        return faults_of(error, model, path)
+    return []
+
+
+def _radius(mapping: dict[str, Any], path: str) -> Iterator[Fault]:
+    value = mapping.get(path.rpartition(".")[2])
+    try:
+        too_large = value is not None and as_float(value) > 1
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        return  # the shape's own check says so
+    if too_large:
+        yield Fault(path, "must be at most 1: pixels lie in [0, 1], so write for example 8/255", value)
+
+
+def _mapping(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}

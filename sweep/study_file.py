@@ -1,0 +1,198 @@
+"""Reading a study file: safe YAML, overrides from the command line, and every fault in one message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from sweep.errors import UserError
+from sweep.studies import nearest
+
+MAX_BYTES = 4_000_000
+MAX_DEPTH = 30
+MAX_ALIASED = 20_000  # values that aliases may stand for: a page of anchors is far below, a bomb far above
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _StudyLoader(_Loader):
+    """SafeLoader that refuses a key given twice and reads 2e-4 as a number (YAML 1.1 takes it for text)."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key != "<<" and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+_StudyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    path: str
+    rule: str
+    value: Any = None
+    shows_value: bool = True
+
+    def __str__(self) -> str:
+        if not self.shows_value:
+            return f"{self.path}: {self.rule}"
+        text = repr(self.value)
+        return f"{self.path} = {text if len(text) <= 60 else text[:57] + '...'}: {self.rule}"
+
+
+def refuse(where: str, faults: Sequence[Fault]) -> UserError:
+    lines = [f"  {fault}" for fault in faults]
+    return UserError("\n".join([f"{where} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:", *lines]))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in a study file, or a UserError that says what is wrong with the file as a whole."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; a study is a page of text")
+        text = path.read_text(encoding="utf-8")
+    except OSError as fault:
+        raise UserError(f"{path}: cannot be read ({fault.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text") from None
+    content = parse(text, str(path))
+    if content is None:
+        raise UserError(f"{path}: the file is empty; a study needs at least title, dataset, model, methods")
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must be a mapping (title: …, dataset: …), not a {_kind(content)}")
+    return content
+
+
+def parse(text: str, where: str) -> Any:
+    try:
+        _check_size(text, where)
+        return yaml.load(text, _StudyLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as fault:
+        mark = getattr(fault, "problem_mark", None) or getattr(fault, "context_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{where}{place}: {getattr(fault, 'problem', None) or fault}") from None
+    except (ValueError, OverflowError) as fault:  # a date such as 2024-99-99, a number of 5000 digits
+        if isinstance(fault, UserError):
+            raise
+        raise UserError(f"{where}: {fault}") from None
+
+
+def _check_size(text: str, where: str) -> None:
+    """Counts what the aliases stand for before anything is built, so that a bomb stays a few lines of text."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    total = aliased = 0
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise UserError(f"{where}, line {event.start_mark.line + 1}: *{event.anchor} is not defined before it")
+            total += sizes[event.anchor]
+            aliased += sizes[event.anchor]
+            if aliased > MAX_ALIASED:
+                raise UserError(f"{where}: its aliases stand for more than {MAX_ALIASED} values; write the study out")
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, total))
+            if len(open_nodes) > MAX_DEPTH:
+                raise UserError(f"{where}: nested more than {MAX_DEPTH} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor:
+                sizes[anchor] = total - before + 1
+
+
+def override(content: dict[str, Any], settings: Iterable[str]) -> None:
+    """Apply `train.epochs=2` settings in place; the values are YAML."""
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        names = [part.strip() for part in key.split(".")]
+        if not equals or not all(names):
+            raise UserError(f"--set {setting}: must look like train.epochs=2")
+        value = parse(text, f"--set {setting}")
+        place = content
+        for depth, name in enumerate(names[:-1]):
+            below = place.get(name)
+            if below is None:
+                below = {}
+            if not isinstance(below, dict):
+                raise UserError(f"--set {setting}: {'.'.join(names[: depth + 1])} is a {_kind(below)}, not a mapping")
+            place[name] = dict(below)  # an anchored mapping may be shared with another method
+            place = place[name]
+        place[names[-1]] = value
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, mappings merged key by key."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[Fault]:
+    """Pydantic's errors as key paths, rules and nearest names; one fault per place."""
+    found: dict[str, Fault] = {}
+    for item in error.errors(include_url=False):
+        location = [part for part in item["loc"] if part != "[key]"]
+        rule, shows_value = item["msg"].removeprefix("Value error, ").replace("Input should", "must"), True
+        if "hyperparameters" in location[:-2]:  # one error per member of the union: number, text, truth value
+            location = location[: location.index("hyperparameters") + 2]
+            rule = "must be a number, a text or true/false"
+        if item["type"] == "extra_forbidden":
+            known = _keys_at(model, location[:-1])
+            rule, shows_value = f"unknown key{nearest(str(location[-1]), known)} known: {', '.join(known)}", False
+        elif item["type"] == "missing":
+            rule, shows_value = "missing", False
+        elif item["type"] == "literal_error":
+            choices = re.findall(r"'([^']*)'", item["ctx"]["expected"])
+            rule = f"must be one of: {', '.join(choices)}{nearest(str(item['input']), choices)}".rstrip(";")
+        elif item["type"] in ("model_type", "dict_type", "model_attributes_type"):
+            rule = "must be a mapping"
+        elif item["type"].startswith("value_error") and isinstance(item["input"], dict):
+            shows_value = False
+        path = ".".join([*([prefix] if prefix else []), *map(str, location)]) or "the study"
+        found.setdefault(path, Fault(path, rule, item["input"], shows_value))
+    return list(found.values())
+
+
+def _keys_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The valid keys of the mapping at a place inside a model."""
+    current: Any = model
+    for part in location:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _inner_model(current.model_fields[part].annotation)
+        # Otherwise the part is a free key of a mapping (a label): the model below it is already current.
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _inner_model(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        if (inner := _inner_model(argument)) is not None:
+            return inner
+    return None
+
+
+def _kind(value: Any) -> str:
+    return {"list": "list", "dict": "mapping", "str": "text", "NoneType": "empty value"}.get(
+        type(value).__name__, "value"
+    )

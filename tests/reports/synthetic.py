@@ -1,0 +1,236 @@
+"""A store with plausible numbers that no training made: every kind of record, in the formats of the real ones."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.store import Store, open_store
+
+EPOCHS = 30
+IMAGES = 400
+VERSIONS = {"torch": "2.13.0", "ray": "2.55.0", "python": "3.11.2", "robustsweep": "0.1.0"}
+
+# label: (display, method, hyperparameters, clean, PGD-20, AutoAttack, mean margin)
+METHODS: dict[str, tuple[str, str, dict[str, Any], float, float, float, float]] = {
+    "st": ("ST", "st", {}, 95.0, 1.0, 0.4, -9.0),
+    "at": ("AT", "at", {}, 81.6, 52.9, 48.0, -3.7),
+    "ovr": ("OVR", "ovr", {}, 80.2, 53.3, 48.3, -6.8),
+    "mart": ("MART", "mart", {"beta": 6.0}, 78.3, 54.6, 46.9, -3.4),
+    "mma": ("MMA", "mma", {"d_max": 0.1255}, 85.5, 52.2, 37.2, 0.5),
+    "gairat": ("GAIRAT", "gairat", {"Lambda": 3.0}, 78.7, 57.6, 37.7, -0.3),
+    "mail": ("MAIL", "mail", {"slope": 10.0}, 79.5, 55.3, 39.6, -0.1),
+    "ewat": ("EWAT", "ewat", {}, 82.8, 53.2, 48.2, -2.3),
+    "sovr": ("SOVR", "sovr", {"M": 40, "lam": 0.4}, 81.9, 52.1, 49.4, -4.3),
+    "trades": ("TRADES", "trades", {"beta": 6.0}, 80.2, 53.1, 48.8, -2.6),
+    "tsovr": ("TSOVR", "tsovr", {"M": 80, "lam": 0.8, "beta": 6.0}, 79.4, 53.5, 50.2, -3.0),
+    "sovr+awp": ("SOVR+AWP", "sovr+awp", {"M": 40, "lam": 0.4}, 80.6, 54.9, 51.0, -3.8),
+}
+ABLATIONS = {
+    f"sovr_m{rate}": (f"SOVR (M={rate})", "sovr", {"M": rate, "lam": 0.4}, 81.5, 52.4, 48.1 + 1.5 * share, -3.7 - share)
+    for rate, share in ((20, 0.6), (60, 0.8), (80, 0.4), (100, 0.1))
+} | {
+    f"sovr_l{int(10 * lam)}": (f"SOVR (λ={lam:g})", "sovr", {"M": 40, "lam": lam}, 81.0, 52.0, 48.6, -3.0 - 2 * lam)
+    for lam in (0.2, 0.6, 1.0)
+}
+TRAJECTORIES = {
+    f"{loss}_{weight}": (
+        f"{loss.upper()} w={weight}",
+        f"weighted_{loss}",
+        {"weight": float(weight)},
+        80,
+        50,
+        47,
+        margin,
+    )
+    for loss, weight, margin in (("ce", 1, -3.7), ("ce", 5, -4.0), ("ovr", 1, -6.9), ("ovr", 5, -7.4))
+}
+
+
+def trial_name(study: str, label: str, seed: int) -> str:
+    return hashlib.sha256(f"{study}/{label}/{seed}".encode()).hexdigest()
+
+
+def write_store(
+    folder: Path,
+    *,
+    name: str = "synthetic",
+    title: str = "Synthetic, small CNN",
+    methods: dict[str, tuple] | None = None,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    diagnostics: bool = True,
+    components: bool = True,
+    search: bool = True,
+    failed: tuple[tuple[str, int], ...] = (("mma", 2),),
+) -> Store:
+    """One study with the given methods; `failed` lists (label, seed) of trials that broke."""
+    store = open_store(folder)
+    methods = METHODS if methods is None else methods
+    cells, configs = [], {}
+    for label, entry in methods.items():
+        display, method, hyperparameters = entry[:3]
+        config = _config(method, hyperparameters)
+        configs[label] = config
+        for seed in seeds:
+            trial = trial_name(name, label, seed)
+            cells.append(
+                {"label": label, "display": display, "method": method, "hyperparameters": hyperparameters,
+                 "seed": seed, "trial": trial}
+            )  # fmt: skip
+            _write_trial(store, name, trial, label, seed, config, entry, broken=(label, seed) in failed)
+            if (label, seed) not in failed:
+                _write_evaluations(store, trial, label, seed, entry, components)
+                if diagnostics:
+                    _write_diagnostics(store, trial, seed, entry)
+    manifest = {
+        "kind": "study", "format": 1, "name": name, "title": title, "study": {}, "dataset": "digits",
+        "model": "small_cnn", "epsilon": "8/255", "protocol": "paper", "checkpoint": "best_test", "seeds": list(seeds),
+        "cells": cells, "searches": [], "attacks": [], "config_by_label": configs,
+    }  # fmt: skip
+    if search:
+        for label, method in (("sovr", "sovr"), ("tsovr", "tsovr")):
+            identity = f"{name}-{label}"
+            manifest["searches"].append({"label": label, "id": identity})
+            store.write_json(f"searches/{identity}/record.json", _search(label, method))
+    store.write_json(f"studies/{name}.json", manifest)
+    return store
+
+
+def _config(method: str, hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    """As a trial's configuration is dumped, with the differences between methods that the real studies have."""
+    kl = method.startswith(("trades", "tsovr"))
+    return {
+        "dataset": "digits", "model": "small_cnn", "method": method, "hyperparameters": hyperparameters,
+        "awp": {"gamma": 0.01, "warmup_epochs": 10} if "+awp" in method else None, "seat": None, "ddpm": None,
+        "recipe": {
+            "epochs": EPOCHS, "steps": None, "batch_size": 128, "learning_rate": 0.05 if method == "sovr" else 0.1,
+            "momentum": 0.9, "weight_decay": 2e-4 if method == "mma" else 5e-4, "nesterov": False,
+            "decay_batchnorm": True,
+            "schedule": {"kind": "piecewise_epoch" if kl else "piecewise", "at": [15.0, 22.0], "factors": [0.1, 0.01],
+                         "warmup_fraction": 0.025},
+            "augmentation": {"crop": "zero" if kl else "reflect", "padding": 4, "flip": True, "rotation": 0.0},
+            "standardize": not kl, "log_clean_forward": True,
+            "attack": {"norm": "linf", "epsilon": "8/255", "step_size": "2/255", "steps": 10, "start": "method",
+                       "mode": "eval" if kl or method in ("mart", "mail", "gairat") else "train"},
+        },
+        "selection": {"protocol": "paper", "validation": 0, "validation_from": "end", "loss": "ce", "steps": 20,
+                      "step_size": "2/255", "epsilon": "8/255", "every": 1, "ties": "first", "images": None},
+        "train_images": None, "test_images": None, "margins": True, "plugin": None,
+    }  # fmt: skip
+
+
+def _rng(*parts: object) -> np.random.Generator:
+    return np.random.default_rng(int(hashlib.sha256(repr(parts).encode()).hexdigest()[:12], 16))
+
+
+def _write_trial(store, study, trial, label, seed, config, entry, *, broken: bool) -> None:
+    record = {
+        "kind": "trial", "format": 1, "trial": trial, "config": {**config, "seed": seed}, "numerics": 1,
+        "status": "failed" if broken else "done", "reason": "RuntimeError: out of memory" if broken else None,
+        "curve": [] if broken else _curve(label, seed, entry), "checkpoints": {"last": {"epoch": EPOCHS - 1}},
+        "metrics": {}, "versions": VERSIONS, "commit": "0123456789abcdef", "device": "cpu (2 threads)",
+        "wall_seconds": 61.5 + seed, "steps": 420, "log": ["epoch 3", "RuntimeError: out of memory"] if broken else [],
+        "command": f"python -m sweep.run --study {study} --methods {label} --seeds {seed}",
+    }  # fmt: skip
+    store.write_json(f"trials/{trial[:16]}/record.json", record)
+
+
+def _curve(label: str, seed: int, entry: tuple) -> list[dict[str, Any]]:
+    rng = _rng(label, seed, "curve")
+    _, _, _, clean, pgd, _, margin = entry
+    rise = 1 - np.exp(-np.arange(1, EPOCHS + 1) / 5)
+    decline = np.clip(np.arange(EPOCHS) - 18, 0, None) * 0.3
+    noise = rng.normal(0, 0.6, (3, EPOCHS)) + rng.normal(0, 2, (3, 1))
+    return [
+        {
+            "epoch": epoch, "learning_rate": 0.1, "train_loss": float(2.3 - rise[epoch]),
+            "train_accuracy": float(np.clip((pgd + 8) * rise[epoch] + decline[epoch] + noise[2, epoch], 0, 100)) / 100,
+            "test_clean_accuracy": float(np.clip(clean * rise[epoch] + noise[0, epoch], 0, 100)) / 100,
+            "test_pgd_accuracy": float(np.clip(pgd * rise[epoch] - decline[epoch] + noise[1, epoch], 0, 100)) / 100,
+            "validation_pgd_accuracy": None, "validation_clean_accuracy": None,
+            "train_margin": float(margin * rise[epoch] + 0.05 * noise[2, epoch]), "seconds": 2.0,
+        }
+        for epoch in range(EPOCHS)
+    ]  # fmt: skip
+
+
+def _pack(share: float) -> tuple[str, float]:
+    correct = np.arange(IMAGES) < round(IMAGES * share / 100)
+    return base64.b64encode(np.packbits(correct).tobytes()).decode(), float(correct.mean())
+
+
+def _write_evaluations(store, trial, label, seed, entry, components: bool) -> None:
+    rng = _rng(label, seed, "evaluation")
+    _, _, _, clean, pgd, aa, _ = entry
+    accuracies = {"clean": clean, "pgd-20": pgd, "autoattack": aa}
+    if components:
+        accuracies |= {"apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.7, "square": (aa + clean) / 2 - 8}
+        drops = {"0.1": 6, "1": 0, "10": 0.5, "100": 4}
+        accuracies |= {f"logit-scaling-{a}": max(0, pgd - d * (pgd - aa) / 5) for a, d in drops.items()}
+    for attack, accuracy in accuracies.items():
+        bits, exact = _pack(max(0.0, accuracy + rng.normal(0, 0.4)))
+        settings: dict[str, Any] = {"name": attack, "epsilon": "0" if attack == "clean" else "8/255", "seed": 0}
+        if attack.startswith("logit-scaling-"):
+            settings["alpha"] = float(attack.removeprefix("logit-scaling-"))
+        record = {
+            "kind": "evaluation", "format": 1, "trial": trial, "checkpoint": "best_test", "attack": settings,
+            "images": IMAGES, "verdicts": bits, "clean": _pack(clean)[0], "phases": {}, "accuracy": exact,
+            "warnings": ["square found more than the others: gradient masking?"] if label == "gairat" else [],
+            "versions": VERSIONS, "commit": None, "device": "cpu", "wall_seconds": 9.0,
+        }  # fmt: skip
+        if attack == "autoattack":
+            steps = {"clean": clean, "apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.1, "square": aa}
+            record["phases"] = {phase: _pack(share)[0] for phase, share in steps.items()}
+        store.write_json(f"evaluations/{trial[:16]}/best_test/{attack}-8_255-0a1b2c3d.json", record)
+
+
+def _write_diagnostics(store, trial, seed, entry) -> None:
+    rng = _rng(entry[0], seed, "diagnostics")
+    for checkpoint, factor in (("best_test", 0.6), ("last", 1.0)):
+        easy = rng.random(1500) < 0.6
+        margin = np.where(easy, rng.normal(1.6, 0.6, 1500), rng.normal(0.2, 0.5, 1500)) * entry[6] * factor
+        margin = (margin + rng.normal(0, 0.4, 1500)).astype(np.float32)
+        arrays = {
+            "train_margin": margin,
+            "train_correct": margin <= 0,
+            "train_probability_margin": np.tanh(margin / 2).astype(np.float32),
+        }
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)
+        store.write(f"diagnostics/{trial[:16]}/{checkpoint}.npz", buffer.getvalue())
+        rate = float(1 - entry[5] / 100)
+        summary = {
+            "train_margin_mean": float(margin.mean()), "generalization_gap": 0.12 - 0.01 * entry[6] + 0.002 * seed,
+            "train_potentially_misclassified": rate - 0.2 * rate, "test_potentially_misclassified": rate,
+            "gradient_norm_ce_label": 1.1, "gradient_norm_ce_runner_up": 3.4 + 0.1 * seed,
+            "gradient_norm_ce_random": 4.9, "gradient_norm_logit_label": 3.0, "gradient_norm_logit_max": 5.5 - rate,
+        }  # fmt: skip
+        record = {"kind": "diagnostics", "format": 1, "trial": trial, "checkpoint": checkpoint, "summary": summary,
+                  "arrays": f"{checkpoint}.npz"}  # fmt: skip
+        store.write_json(f"diagnostics/{trial[:16]}/{checkpoint}.json", record)
+
+
+def _search(label: str, method: str) -> dict[str, Any]:
+    rng = _rng(label, "search")
+    candidates = [{"M": 40, "lam": 0.4}] + [
+        {"M": int(rng.integers(1, 10)) * 10, "lam": round(float(rng.uniform(0.1, 1.2)), 2)} for _ in range(13)
+    ]
+    rows = []
+    for number, values in enumerate(candidates):
+        score = 0.5 - 2e-5 * (values["M"] - 50) ** 2 - 0.05 * (values["lam"] - 0.6) ** 2 + float(rng.normal(0, 0.002))
+        pruned = number % 5 == 3
+        rows.append(
+            {"hyperparameters": values, "trial": trial_name("search", label, number), "value": score - 0.05 * pruned,
+             "epochs": 8 if pruned else EPOCHS, "pruned": pruned, "state": "pruned" if pruned else "complete"}
+        )  # fmt: skip
+    best = max((row for row in rows if not row["pruned"]), key=lambda row: row["value"])
+    return {
+        "kind": "search", "format": 1, "label": label, "method": method, "space": {"M": [10, 90], "lam": [0.1, 1.2]},
+        "objective": "validation_pgd_accuracy", "candidates": rows, "chosen": best["hyperparameters"],
+        "reason": "highest validation_pgd_accuracy of 11 candidates", "paper_value": {"M": 40, "lam": 0.4},
+    }  # fmt: skip

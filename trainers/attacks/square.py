@@ -1,0 +1,87 @@
+"""Square Attack (Andriushchenko et al. 2020) with the draws and decisions of pyautoattack, and fewer queries.
+
+A query changes one square of an image. When the same square with the same signs was tried before and the image has
+not changed since, or when the square already has those signs, the answer is known: the model is not asked again.
+Nothing else differs, so the accepted changes, and with them the verdicts, are those of the package.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pyautoattack.square import SquareAttack
+from torch import Tensor
+
+
+class RememberingSquare(SquareAttack):
+    def attack_single_run(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self.norm != "Linf":
+            return super().attack_single_run(x, y)
+        with torch.inference_mode():
+            return self._search(x, y)
+
+    def _search(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        count, channels, height, width = images.shape
+        best = torch.clamp(images + self.eps * self.random_choice([count, channels, 1, width]), 0.0, 1.0)
+        margins = self._margins(best, labels)
+        queries = torch.ones(count, device=images.device)
+        # The package draws row, column and one sign per channel for each query; one call gives the same numbers.
+        draws = torch.rand(self.n_queries, 2 + channels)
+        signs = torch.sign(2 * draws[:, 2:] - 1)
+        result = best.clone()
+
+        active = torch.nonzero(margins > 0.0).flatten()
+        images, labels, best, margins = images[active], labels[active], best[active], margins[active]
+        lower, upper = images - self.eps, images + self.eps
+        changed = torch.zeros(len(active), dtype=torch.long, device=images.device)
+        tried: dict[tuple[float, ...], int] = {}
+        for query in range(self.n_queries):
+            if len(active) == 0:
+                break
+            queries[active] += 1.0
+            side = self.side(query, channels, height, width)
+            row = int((height - side) * draws[query, 0])
+            column = int((width - side) * draws[query, 1])
+            proposal = (side, row, column, *signs[query].tolist())
+            last, tried[proposal] = tried.get(proposal, -1), query
+            asked = torch.nonzero(changed >= last).flatten()
+            if len(asked) == 0:
+                continue
+            window = (slice(None), slice(None), slice(row, row + side), slice(column, column + side))
+            step = 2.0 * self.eps * signs[query].to(images.device).view(-1, 1, 1)
+            current = best[window][asked]
+            changes = torch.clamp(
+                torch.min(torch.max(current + step, lower[window][asked]), upper[window][asked]), 0.0, 1.0
+            )
+            moved = torch.nonzero((changes != current).flatten(1).any(dim=1)).flatten()
+            if len(moved) == 0:
+                continue
+            asked = asked[moved]
+            trial = best[asked]
+            trial[window] = changes[moved]
+            margin = self._margins(trial, labels[asked])
+            better = torch.nonzero((margin < margins[asked]) | (margin <= 0.0)).flatten()
+            if len(better) == 0:
+                continue
+            accepted = asked[better]
+            best[accepted] = trial[better]
+            margins[accepted] = margin[better]
+            changed[accepted] = query
+            if bool((margins[accepted] <= 0.0).any()):
+                fooled, kept = margins <= 0.0, margins > 0.0
+                result[active[fooled]] = best[fooled]
+                active, labels, best, margins = active[kept], labels[kept], best[kept], margins[kept]
+                lower, upper, changed = lower[kept], upper[kept], changed[kept]
+        result[active] = best
+        return queries, result.clone()
+
+    def side(self, query: int, channels: int, height: int, width: int) -> int:
+        share = self.p_selection(query) * (channels * height * width) / channels
+        return min(max(int(round(math.sqrt(share))), 1), height, width)
+
+    def _margins(self, images: Tensor, labels: Tensor) -> Tensor:
+        logits = self.predict(images)
+        true = logits.gather(1, labels[:, None])
+        others = logits.scatter(1, labels[:, None], -torch.inf)
+        return true.squeeze(1) - others.max(dim=1).values

@@ -1,0 +1,82 @@
+"""`python -m trainers.conformance FILE.json`: exit 0 all cases agree, 1 some differ, 2 the file cannot be used."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainers.conformance.comparison import Difference, compare
+from trainers.conformance.families import FAMILIES
+from trainers.conformance.oracle import Case, OracleFault, load
+
+
+@dataclass
+class FamilyResult:
+    cases: int = 0
+    error: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
+        print("usage: python -m trainers.conformance FILE.json   (or FILE.json.gz)")
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    try:
+        results = run(Path(arguments[0]))
+    except OracleFault as fault:
+        print(f"{arguments[0]}: {fault}", file=sys.stderr)
+        return 2
+    print(table(results))
+    faults = [fault for result in results.values() for fault in result.faults]
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+def run(path: Path) -> dict[str, FamilyResult]:
+    cases = load(path)
+    unknown = sorted({case.family for case in cases} - set(FAMILIES))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], FAMILIES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise OracleFault(f"unknown famil{'y' if len(unknown) == 1 else 'ies'} {', '.join(unknown)}{hint}")
+    results: dict[str, FamilyResult] = {}
+    for case in cases:
+        result = results.setdefault(case.family, FamilyResult())
+        result.cases += 1
+        for difference in differences(case):
+            result.error = max(result.error, difference.error)
+            if difference.fault:
+                result.faults.append(f"{case.id}: {difference.field} {difference.fault}")
+    return results
+
+
+def differences(case: Case) -> list[Difference]:
+    family = FAMILIES[case.family]
+    try:
+        produced = family.compute(case)
+    except (OracleFault, ValueError, TypeError, KeyError, IndexError, RuntimeError) as error:
+        # Arrays and hyperparameters are the file's: whatever they break is a fault of this case.
+        raise OracleFault(f"case {case.id!r} cannot be computed: {str(error).splitlines()[0]}") from error
+    return [
+        found
+        for name, value in case.expected.items()
+        for found in compare({name: value}, produced, family.tolerance(name))
+    ]
+
+
+def table(results: dict[str, FamilyResult]) -> str:
+    width = max(len(name) for name in results)
+    lines = [f"{'family':<{width}}  cases  largest error"]
+    for name, result in sorted(results.items()):
+        verdict = "" if not result.faults else f"   {len(result.faults)} values differ"
+        lines.append(f"{name:<{width}}  {result.cases:5d}  {result.error:13.2e}{verdict}")
+    cases = sum(result.cases for result in results.values())
+    lines.append(f"{len(results)} families, {cases} cases, {sum(len(r.faults) for r in results.values())} differences")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""Families about attacks: adversarial images, what they cost the model, and its local geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainers import losses
+from trainers.attacks import autoattack
+from trainers.attacks.pgd import LinfAttack
+from trainers.conformance.method_families import recorded_state, replace_hyper
+from trainers.conformance.oracle import Case
+from trainers.conformance.stand_ins import linf_attack, written_start
+from trainers.data.facts import dataset_facts
+from trainers.models.normalization import Normalized
+from trainers.suites import parse
+
+
+class Standardized(Normalized):
+    """A small network behind the standardisation of CIFAR-10, as the official AT loop applies it."""
+
+    def __init__(self, network: nn.Module) -> None:
+        facts = dataset_facts("cifar10")
+        super().__init__(facts.mean, facts.std)
+        self.double()
+        # In double precision the decimal values themselves, not their single-precision neighbours.
+        self.mean.copy_(torch.tensor(facts.mean, dtype=torch.float64).view_as(self.mean))
+        self.std.copy_(torch.tensor(facts.std, dtype=torch.float64).view_as(self.std))
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(self.normalize(images))
+
+
+def awp_attack_pgd(case: Case) -> dict[str, Any]:
+    network = case.network()
+    attack = linf_attack(case, start=written_start(case), mode="train")
+    found = attack(Standardized(network), case.x, lambda logits: F.cross_entropy(logits, case.labels))
+    return {"delta": found - case.x, "x_adv": found, "state_after": recorded_state(case, network)}
+
+
+def awp_pgd20_eval(case: Case) -> dict[str, Any]:
+    model = Standardized(case.network()).eval()
+    attack = linf_attack(case, start=written_start(case), mode="eval")
+    found = attack(model, case.x, lambda logits: F.cross_entropy(logits, case.labels))
+    return {"x_adv": found, "correct": model(found).argmax(dim=1) == case.labels}
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """The package's attacks make their own tensors in the default type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _autoattack_part(case: Case, name: str, model: nn.Module, **settings: Any) -> Any:
+    """The object that evaluation runs, with the case's settings in place of the standard ones."""
+    description = parse(name, epsilon=repr(float(case.hyper.get("eps", 8 / 255))), classes=case.classes)
+    attack = autoattack.component_attack(model.eval(), name, description, torch.device("cpu"))
+    for setting, value in settings.items():
+        setattr(attack, setting, value)
+    return attack
+
+
+def _apgd(case: Case, name: str, **settings: Any) -> dict[str, Any]:
+    # `perturb` would cast to single precision, where trajectories diverge.
+    with _default_dtype(torch.float64):
+        standard = _autoattack_part(case, name, case.network())
+        # Its checkpoints follow from the number of iterations when it is made.
+        attack = type(standard)(
+            standard.model, n_iter=case.whole("n_iter"), eps=standard.eps, device=standard.device, logger=standard.logger
+        )
+        for setting, value in settings.items():
+            setattr(attack, setting, value)
+        attack.init_hyperparam(case.x)
+        found = attack.attack_single_run(case.x, case.labels, x_init=case.x)
+    return dict(zip(("x_best", "acc", "loss_best", "x_best_adv"), found, strict=True))
+
+
+def apgd_single_run(case: Case) -> dict[str, Any]:
+    return _apgd(case, "apgd-ce", loss=case.given("loss"))
+
+
+def apgd_t_single_run(case: Case) -> dict[str, Any]:
+    return _apgd(case, "apgd-t", y_target=case.vector("y_target").long())
+
+
+def fab_t_single_run(case: Case) -> dict[str, Any]:
+    attack = _autoattack_part(
+        case,
+        "fab-t",
+        case.network().float(),
+        n_iter=case.whole("n_iter"),
+        target_class=case.whole("target_class"),
+        alpha_max=case.number("alpha_max"),
+        eta=case.number("eta"),
+        beta=case.number("beta"),
+    )
+    found = attack.attack_single_run(case.x, case.labels, use_rand_start=False, is_targeted=True)
+    return {"x_adv": found, "linf": (found - case.x).abs().flatten(1).amax(dim=1)}
+
+
+def square_p_schedule(case: Case) -> dict[str, Any]:
+    settings = parse("square", queries=case.whole("n_queries"))
+    attack = autoattack.component_attack(nn.Identity(), "square", settings, torch.device("cpu"))
+    attack.p_init = case.number("p_init")
+    iterations = case.expected.get("iterations", [])
+    return {
+        "iterations": iterations,
+        "p": [attack.p_selection(number) for number in iterations],
+        "s": [attack.side(number, 3, 32, 32) for number in iterations],
+    }

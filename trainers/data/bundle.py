@@ -1,0 +1,85 @@
+"""One data set in memory: uint8 images and labels, split into training, validation and test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trainers.data.facts import DatasetFacts, dataset_facts
+from trainers.data.synthetic import SyntheticImages
+
+
+@dataclass(frozen=True)
+class DataBundle:
+    """Images are uint8 (N, C, H, W), labels int64. `validation_*` are None until images are held out."""
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    validation_images: Tensor | None = None
+    validation_labels: Tensor | None = None
+    synthetic: SyntheticImages | None = None
+
+    @property
+    def facts(self) -> DatasetFacts:
+        return dataset_facts(self.name)
+
+    @property
+    def classes(self) -> int:
+        return self.facts.classes
+
+    @property
+    def mean(self) -> tuple[float, ...] | None:
+        return self.facts.mean
+
+    @property
+    def std(self) -> tuple[float, ...] | None:
+        return self.facts.std
+
+    def to(self, device: torch.device) -> DataBundle:
+        """Everything that is in memory on this device; synthetic images stay on disk."""
+        moved = {
+            f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved)
+
+    def limited(self, train_images: int | None, test_images: int | None) -> DataBundle:
+        """Only the first images of each part; more than there are is a fault, not a shorter answer."""
+        for part, wanted, present in (
+            ("train_images", train_images, len(self.train_images)),
+            ("test_images", test_images, len(self.test_images)),
+        ):
+            if wanted is not None and wanted > present:
+                raise ValueError(f"{part} = {wanted}, but {self.name} has only {present}; give at most {present}")
+        return replace(
+            self,
+            train_images=self.train_images[:train_images],
+            train_labels=self.train_labels[:train_images],
+            test_images=self.test_images[:test_images],
+            test_labels=self.test_labels[:test_images],
+        )
+
+    def held_out(self, count: int, side: Literal["start", "end"]) -> DataBundle:
+        """`count` training images set aside for validation, from the start or the end of the training set."""
+        if count == 0:
+            return self
+        samples = len(self.train_images)
+        if count >= samples:
+            raise ValueError(f"selection.validation = {count} leaves none of the {samples} training images; lower it")
+        kept, held = (
+            (slice(count, None), slice(0, count))
+            if side == "start"
+            else (slice(0, samples - count), slice(samples - count, None))
+        )
+        return replace(
+            self,
+            train_images=self.train_images[kept],
+            train_labels=self.train_labels[kept],
+            validation_images=self.train_images[held],
+            validation_labels=self.train_labels[held],
+        )

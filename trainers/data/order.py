@@ -1,0 +1,82 @@
+"""Which samples make up each batch: a function of (seed, epoch) alone, so a resumed epoch is the same epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from trainers.config import Augmentation
+from trainers.data.augmentation import augment
+from trainers.data.bundle import DataBundle
+
+
+def derived_seed(seed: int, purpose: str, epoch: int = 0) -> int:
+    """One independent stream of random numbers for each purpose and epoch."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{epoch}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def generator_for(seed: int, purpose: str, epoch: int = 0, device: str | torch.device = "cpu") -> Generator:
+    return Generator(device).manual_seed(derived_seed(seed, purpose, epoch))
+
+
+@dataclass(frozen=True)
+class TrainingImages:
+    """The training part of a data set, on its device, handed out in augmented batches.
+
+    With synthetic images a batch holds int(fraction * batch_size) of them, drawn with replacement, and real ones from
+    a fresh permutation; an epoch then counts ceil(all training images, held-out ones included / batch_size) batches.
+    """
+
+    data: DataBundle
+    batch_size: int
+    augmentation: Augmentation
+    seed: int
+    synthetic_fraction: float = 0.0
+
+    @property
+    def batches(self) -> int:
+        samples = len(self.data.train_images)
+        if self.data.synthetic is not None and self.data.validation_images is not None:
+            samples += len(self.data.validation_images)
+        return math.ceil(samples / self.batch_size)
+
+    def epoch(self, epoch: int, dtype: torch.dtype = torch.float32) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """(images in [0, 1], labels, positions in the training set or -1 for a synthetic image) of each batch."""
+        order = generator_for(self.seed, "order", epoch)
+        augmentation = generator_for(self.seed, "augmentation", epoch)
+        permutation = torch.randperm(len(self.data.train_images), generator=order)
+        for indices, synthetic in self._batches(permutation, order):
+            images, labels = self._gather(indices, synthetic)
+            yield augment(images, self.augmentation, augmentation).to(dtype).div_(255), labels, indices
+
+    def _batches(self, permutation: Tensor, order: Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
+        synthetic = self.data.synthetic
+        if synthetic is None:
+            for indices in permutation.split(self.batch_size):
+                yield indices, None
+            return
+        drawn = int(self.batch_size * self.synthetic_fraction)
+        real = self.batch_size - drawn
+        for batch in range(self.batches):
+            chosen = permutation[batch * real : (batch + 1) * real]
+            positions = torch.randint(len(synthetic), (drawn,), generator=order)
+            mixed = torch.randperm(len(chosen) + drawn, generator=order)
+            indices = torch.cat([chosen, torch.full((drawn,), -1)])[mixed]
+            # Aligned with `indices`: which synthetic image stands where -1 does.
+            yield indices, torch.cat([torch.full((len(chosen),), -1), positions])[mixed]
+
+    def _gather(self, indices: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
+        device = self.data.train_images.device
+        positions = indices.clamp(min=0).to(device)
+        images, labels = self.data.train_images[positions], self.data.train_labels[positions]
+        if synthetic is not None and self.data.synthetic is not None:
+            drawn = indices < 0
+            extra_images, extra_labels = self.data.synthetic.take(synthetic[drawn])
+            images[drawn.to(device)], labels[drawn.to(device)] = extra_images.to(device), extra_labels.to(device)
+        return images, labels

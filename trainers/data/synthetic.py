@@ -1,0 +1,103 @@
+"""Extra training images from an .npz (`image`, `label`), read from disk as they are drawn (the 1M-DDPM setting).
+
+Gowal et al. 2021, "Improving Robustness using Generated Data". A million images are 3 GB: they are memory-mapped,
+never copied whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.data.facts import DataMissing
+
+
+@dataclass(frozen=True)
+class SyntheticImages:
+    images: np.ndarray  # uint8 (N, H, W, C), memory-mapped
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The images (uint8, N, C, H, W) and labels at these positions."""
+        positions = indices.numpy()
+        images = torch.from_numpy(np.ascontiguousarray(self.images[positions].transpose(0, 3, 1, 2)))
+        return images, torch.from_numpy(self.labels[positions].astype(np.int64))
+
+
+def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], classes: int) -> SyntheticImages:
+    path = Path(file) if Path(file).is_absolute() else data_dir / file
+    if not path.is_file():
+        raise DataMissing(
+            f"synthetic training images not found: looked for {path}; provide an .npz with the arrays 'image' "
+            f"(uint8, N x {shape[1]} x {shape[2]} x {shape[0]}) and 'label' (N) there, or name another in ddpm.file"
+        )
+    try:
+        images, labels = _mapped_member(path, "image"), _mapped_member(path, "label")
+    except zipfile.BadZipFile:
+        raise DataMissing(f"{path} is not an .npz file (a zip of arrays); fetch it again") from None
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (shape[1], shape[2], shape[0]):
+        raise DataMissing(
+            f"{path}: 'image' is {images.dtype} of shape {images.shape}; it must be uint8 of shape "
+            f"(N, {shape[1]}, {shape[2]}, {shape[0]})"
+        )
+    if labels.ndim != 1 or len(labels) != len(images) or not len(images) or labels.dtype.kind not in "iu":
+        raise DataMissing(f"{path}: 'label' must be one whole number for each of the {len(images)} images")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise DataMissing(f"{path}: labels go from {labels.min()} to {labels.max()}, not 0 to {classes - 1}")
+    return SyntheticImages(images, labels)
+
+
+def _mapped_member(path: Path, name: str) -> np.ndarray:
+    with zipfile.ZipFile(path) as archive:
+        if f"{name}.npy" not in archive.namelist():
+            raise DataMissing(f"{path} has no array {name!r}; it holds {', '.join(archive.namelist()) or 'nothing'}")
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            return np.load(_decompressed(path, archive, name), mmap_mode="r", allow_pickle=False)
+        with archive.open(member) as stream:
+            shape, fortran, dtype = _array_header(path, stream)
+            header_bytes = stream.tell()
+    with path.open("rb") as raw:
+        raw.seek(member.header_offset + 26)
+        name_bytes, extra_bytes = np.frombuffer(raw.read(4), "<u2")
+    start = member.header_offset + 30 + int(name_bytes) + int(extra_bytes) + header_bytes
+    return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=shape, order="F" if fortran else "C")
+
+
+def _array_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise DataMissing(f"{path} holds Python objects, which are never loaded; save plain arrays")
+    return shape, fortran, dtype
+
+
+def _decompressed(path: Path, archive: zipfile.ZipFile, name: str) -> Path:
+    """A compressed member cannot be mapped: it is unpacked once, beside the file, in pieces."""
+    unpacked = path.with_name(f"{path.stem}.{name}.npy")
+    if unpacked.exists() and unpacked.stat().st_mtime >= path.stat().st_mtime:
+        return unpacked
+    temporary = unpacked.with_name(f"{unpacked.name}.{os.getpid()}.part")
+    try:
+        with archive.open(f"{name}.npy") as source, temporary.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        temporary.replace(unpacked)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataMissing(
+            f"{path} is compressed and cannot be memory-mapped, and unpacking it to {unpacked} failed ({error}); "
+            "save it with numpy.savez instead, or make the folder writable"
+        ) from None
+    return unpacked

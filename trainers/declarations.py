@@ -1,0 +1,63 @@
+"""A method's hyperparameters as its file declares them, read without torch: plans of thousands of trials stay instant.
+
+Only the fields of the class are executed, not the file. Where a class checks its fields itself, and for plug-ins,
+the method is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainers import composition, methods
+from trainers.method import Method, hyperparameter
+
+
+def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    """As `composition.resolved_hyperparameters`, and the same faults."""
+    base = composition.parse(name)[0]
+    method = declared(base) if base in methods.names() else None
+    return composition.resolved_hyperparameters(name, hyperparameters, declared=method)
+
+
+@cache
+def declared(base: str) -> type[Method]:
+    """A class with the fields of a shipped method and nothing else of it."""
+    tree = ast.parse((Path(methods.__file__).parent / f"{base}.py").read_text(encoding="utf-8"))
+    places = {name.asname or name.name: node for node in tree.body for name in _imported_methods(node)}
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef) or len(node.bases) != 1 or not isinstance(node.bases[0], ast.Name):
+            continue
+        parent = node.bases[0].id
+        if parent != "Method" and parent not in places:
+            continue
+        if any(isinstance(item, ast.FunctionDef) and item.name == "__post_init__" for item in node.body):
+            break
+        above = Method if parent == "Method" else declared(_file_of(places[parent]))
+        fields: list[ast.stmt] = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        kept = ast.ClassDef(node.name, node.bases, [], fields or [ast.Pass()], [])
+        module = ast.fix_missing_locations(ast.Module([kept], []))
+        space: dict[str, Any] = {parent: above, "hyperparameter": hyperparameter, "__name__": __name__}
+        try:
+            exec(compile(module, f"{base}.py", "exec"), space)
+        except NameError:  # a default or an annotation that needs more of the file
+            break
+        found: type[Method] = dataclasses.dataclass(frozen=True)(space[node.name])
+        return found
+    return composition.method_class(base)
+
+
+def _imported_methods(node: ast.stmt) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.ImportFrom) and _is_method_file(node) else []
+
+
+def _is_method_file(node: ast.ImportFrom) -> bool:
+    return (node.module or "").startswith(f"{methods.__name__}.")
+
+
+def _file_of(node: ast.stmt) -> str:
+    assert isinstance(node, ast.ImportFrom) and node.module
+    return node.module.rpartition(".")[2]

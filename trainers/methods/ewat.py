@@ -1,0 +1,25 @@
+"""EWAT (Kim et al. 2021): adversarial training that adds cross-entropy weighed by the entropy of the prediction."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from trainers import losses
+from trainers.method import Method, hyperparameter
+
+
+@dataclass(frozen=True)
+class EWAT(Method):
+    detach_weights: bool = hyperparameter(True, choices=(True, False))  # unstated; GAIRAT and MAIL do the same
+
+    def loss(self, model, images, labels, attack):
+        adversarial = attack(model, images, lambda logits: F.cross_entropy(logits, labels))
+        logits = model(adversarial)
+        weights = self.weights(logits.detach() if self.detach_weights else logits)
+        return ((1 + weights) * losses.cross_entropy(logits, labels)).mean()
+
+    def weights(self, logits):
+        entropy = losses.entropy(logits)
+        # Where every prediction is certain to the last bit, the mean is zero and no sample stands out.
+        return entropy / entropy.mean().clamp(min=torch.finfo(entropy.dtype).tiny)

@@ -1,0 +1,55 @@
+"""PreActResNet-18 for 32x32 images (He et al. 2016, "Identity Mappings in Deep Residual Networks")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainers.models.normalization import Normalized
+
+
+class PreActBlock(nn.Module):
+    """A 1x1 shortcut takes the activated input; an identity shortcut takes the input as it came."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False))
+            if stride != 1 or channels_in != channels_out
+            else None
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        activated = F.relu(self.bn1(features), inplace=True)
+        skipped = features if self.shortcut is None else self.shortcut(activated)
+        inner = F.relu(self.bn2(self.conv1(activated)), inplace=True)
+        return self.conv2(inner).add_(skipped)
+
+
+class PreActResNet18(Normalized):
+    """PyTorch's default initialisation, as in the AWP code."""
+
+    def __init__(
+        self, classes: int, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(mean, std)
+        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.layer1 = nn.Sequential(PreActBlock(64, 64, 1), PreActBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(PreActBlock(64, 128, 2), PreActBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(PreActBlock(128, 256, 2), PreActBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(PreActBlock(256, 512, 2), PreActBlock(512, 512, 1))
+        self.bn = nn.BatchNorm2d(512)
+        self.linear = nn.Linear(512, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv1(self.normalize(images))
+        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
+            features = layer(features)
+        features = F.avg_pool2d(F.relu(self.bn(features), inplace=True), 4)
+        return self.linear(features.flatten(1))

@@ -1,0 +1,72 @@
+"""WRN-28-10 with SiLU, the network of the 1M-DDPM setting (Gowal et al. 2020, 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainers.models.normalization import Normalized
+from trainers.models.wide_resnet import initialize_fan_out
+
+_MOMENTUM = 0.01
+
+
+class SiluBlock(nn.Module):
+    """Pre-activation as in the ReLU networks, but a convolution of stride 2 is padded on the right and below only.
+
+    Every BatchNorm's name contains "batchnorm": the setting's weight decay goes by that name.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.batchnorm_0 = nn.BatchNorm2d(channels_in, momentum=_MOMENTUM)
+        self.conv_0 = nn.Conv2d(
+            channels_in, channels_out, 3, stride=stride, padding=1 if stride == 1 else 0, bias=False
+        )
+        self.batchnorm_1 = nn.BatchNorm2d(channels_out, momentum=_MOMENTUM)
+        self.conv_1 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.shortcut = (
+            nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False) if channels_in != channels_out else None
+        )
+        self.stride = stride
+
+    def forward(self, features: Tensor) -> Tensor:
+        activated = F.silu(self.batchnorm_0(features))
+        skipped = features if self.shortcut is None else self.shortcut(activated)
+        padded = activated if self.stride == 1 else F.pad(activated, (0, 1, 0, 1))
+        inner = F.silu(self.batchnorm_1(self.conv_0(padded)))
+        return self.conv_1(inner).add_(skipped)
+
+
+class SiluGroup(nn.Module):
+    def __init__(self, blocks: int, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.block = nn.Sequential(
+            SiluBlock(channels_in, channels_out, stride),
+            *[SiluBlock(channels_out, channels_out, 1) for _ in range(blocks - 1)],
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.block(features)
+
+
+class WideResNet28x10Silu(Normalized):
+    def __init__(
+        self, classes: int, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(mean, std)
+        blocks = (28 - 4) // 6
+        self.init_conv = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.layer = nn.Sequential(
+            SiluGroup(blocks, 16, 160, 1), SiluGroup(blocks, 160, 320, 2), SiluGroup(blocks, 320, 640, 2)
+        )
+        self.batchnorm = nn.BatchNorm2d(640, momentum=_MOMENTUM)
+        self.logits = nn.Linear(640, classes)
+        initialize_fan_out(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.layer(self.init_conv(self.normalize(images)))
+        features = F.avg_pool2d(F.silu(self.batchnorm(features)), 8)
+        return self.logits(features.flatten(1))

@@ -1,0 +1,62 @@
+"""One iteration of training, in the order of the official loop (METHODS.md §2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainers.attacks.pgd import LinfAttack
+from trainers.method import Batch, Method
+from trainers.watched_attack import WatchedAttack
+from trainers.weight_perturbation import Awp
+
+
+class Collapsed(Exception):
+    """Training has left the realm of numbers; the message says how."""
+
+
+@dataclass
+class StepResult:
+    loss: float
+    logits: Tensor | None  # of the training forward, on the attacked images where the loss has one
+    clean_logits: Tensor | None  # of the logging forward, after the update
+
+
+def training_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    batch: Batch,
+    attack: LinfAttack,
+    *,
+    awp: Awp | None = None,
+    log_clean_forward: bool = True,
+) -> StepResult:
+    """Attack, loss, update and, as the official loop does, one more train-mode forward of the clean images.
+
+    That last forward was for logging, but it moves BatchNorm's buffers: without it the model is another one.
+    """
+    model.train()
+    # Under AWP the weights change between the attack and the loss, so their forwards are not the same.
+    watched = WatchedAttack(attack, merges_forward=awp is None)
+    with watched.watching(model):
+        if awp is None:
+            loss = method.batch_loss(model, batch, watched)
+        else:
+            loss = awp.perturbed_loss(method, model, batch, watched)
+    value = loss.item()
+    if not math.isfinite(value):
+        raise Collapsed(f"the training loss is {value}")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if awp is not None:
+        awp.restore(model)
+    clean_logits = None
+    if log_clean_forward:
+        with torch.no_grad():
+            clean_logits = model(batch.images)
+    return StepResult(value, watched.recorded, clean_logits)

@@ -1,0 +1,264 @@
+"""The only training loop: every method, every wrapper, exact resume.
+
+All randomness of an epoch is drawn from (seed, purpose, epoch), so an epoch that was cut short is run again from its
+start and gives the same numbers; the state saved between epochs is all there is to know.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainers import assembly, composition, schedules
+from trainers.checkpoint import load_resume, load_weights, save_resume, save_weights
+from trainers.config import TrialConfig
+from trainers.data.bundle import DataBundle
+from trainers.data.order import TrainingImages, derived_seed, generator_for
+from trainers.method import Batch
+from trainers.reproducible import reproducible
+from trainers.selection import accuracies, is_better
+from trainers.step import Collapsed, training_step
+from trainers.tally import Tally
+from trainers.weight_perturbation import Awp
+
+Row = dict[str, Any]
+
+
+def train(
+    config: TrialConfig,
+    *,
+    folder: Path,
+    data_dir: Path | str | None = None,
+    device: str | torch.device = "cpu",
+    on_epoch: Callable[[Row], None] | None = None,
+    data: DataBundle | None = None,
+) -> dict[str, Any]:
+    """Trains from where `folder` stands to the end; the outcome's curve has one row per epoch.
+
+    After each epoch the state is written, then `on_epoch` is called; it may raise to stop the training there.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    device = torch.device(device)
+    with reproducible(device):
+        training = Training(config, folder, data_dir, device, data)
+        training.resume()
+        reason = None
+        try:
+            training.check_for_chance()
+            while not training.finished:
+                row = training.run_epoch()
+                training.save()
+                if on_epoch is not None:
+                    on_epoch(row)
+                training.check_for_chance()
+            training.keep("last", training.epochs - 1)
+        except Collapsed as collapsed:
+            reason = f"{collapsed}, in epoch {training.epoch} at step {training.step}"
+    return {
+        "status": "done" if reason is None else "collapsed",
+        "reason": reason,
+        "curve": training.curve,
+        "checkpoints": training.checkpoints,
+        "train_seconds": training.seconds,
+        "steps": training.step,
+    }
+
+
+def load_model(config: TrialConfig, weights: Path, device: str | torch.device = "cpu") -> nn.Module:
+    """The network of a trial with stored weights, in eval mode."""
+    model = assembly.build_model(config)
+    load_weights(weights, model)
+    return assembly.place(model, torch.device(device)).eval()
+
+
+class Training:
+    """One model on its way; `epoch` and `step` count what is done."""
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        folder: Path,
+        data_dir: Path | str | None,
+        device: torch.device,
+        bundle: DataBundle | None,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.device = device
+        recipe = config.recipe
+        self.data = assembly.prepare_data(config, bundle, data_dir, device)
+        fraction = config.ddpm.fraction if config.ddpm else 0.0
+        self.images = TrainingImages(self.data, recipe.batch_size, recipe.augmentation, config.seed, fraction)
+        self.batches = self.images.batches
+        self.epochs = math.ceil(recipe.steps / self.batches) if recipe.steps else recipe.epochs
+        self.total_steps = recipe.steps or recipe.epochs * self.batches
+        self.method = composition.build(config.method, dict(config.hyperparameters))
+        self.method_state = self.method.new_state(len(self.data.train_images))
+        torch.manual_seed(derived_seed(config.seed, "model"))
+        self.model = assembly.place(assembly.build_model(config), device)
+        self.optimizer = assembly.build_optimizer(self.model, config)
+        self.average = assembly.build_average(config, self.model, self.total_steps)
+        self.awp = Awp(config.awp.gamma) if config.awp else None
+        self.epoch = self.step = 0
+        self.seconds = 0.0
+        self.curve: list[Row] = []
+        self.best: dict[str, float] = {}
+        self.checkpoints: dict[str, dict[str, Any]] = {}
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch >= self.epochs
+
+    @property
+    def evaluated_model(self) -> nn.Module:
+        return self.model if self.average is None else self.average.model
+
+    def run_epoch(self) -> Row:
+        started = time.monotonic()
+        row = self._train_epoch()
+        if self.average is not None:
+            self.average.end_epoch(self.model)
+        row |= self._evaluate()
+        row["seconds"] = time.monotonic() - started
+        self._select(row)
+        self.curve.append(row)
+        self.epoch += 1
+        self.seconds += row["seconds"]
+        return row
+
+    def _train_epoch(self) -> Row:
+        epoch = self.epoch
+        torch.manual_seed(derived_seed(self.config.seed, "method", epoch))  # for methods that draw by themselves
+        attack = replace(
+            assembly.build_attack(self.config, self.method),
+            generator=generator_for(self.config.seed, "attack", epoch, self.device),
+        )
+        method = self.method.at_epoch(epoch)
+        awp = self.awp if self.config.awp and epoch + 1 >= self.config.awp.warmup_epochs else None
+        tally = Tally(self.device, self.config.margins)
+        for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
+            if self.step == self.total_steps:
+                break
+            rate = self._set_rates(iteration)
+            batch = Batch(images, labels, indices.to(self.device), self.method_state)
+            with self._first_step_settings():
+                result = training_step(
+                    self.model,
+                    self.optimizer,
+                    method,
+                    batch,
+                    attack,
+                    awp=awp,
+                    log_clean_forward=self.config.recipe.log_clean_forward,
+                )
+            if self.average is not None:
+                self.average.update(self.model, self.step)
+            self.step += 1
+            tally.add(result.loss, result.logits, labels)
+        return {"epoch": epoch, "learning_rate": rate, **tally.row()}
+
+    def _first_step_settings(self) -> AbstractContextManager[None]:
+        if self.config.ddpm is None or self.step > 0:
+            return nullcontext()
+        return assembly.batchnorm_momentum(self.model, self.config.ddpm.first_batchnorm_momentum)
+
+    def _set_rates(self, iteration: int) -> float:
+        recipe = self.config.recipe
+        rate = schedules.learning_rate(
+            recipe.schedule,
+            recipe.learning_rate,
+            epoch=self.epoch,
+            iteration=iteration,
+            batches=self.batches,
+            step=self.step,
+            epochs=self.epochs,
+        )
+        momentum = schedules.momentum(recipe.schedule, recipe.momentum, epoch=self.epoch, epochs=self.epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"], group["momentum"] = rate, momentum
+        return rate
+
+    def _evaluate(self) -> Row:
+        selection, seed = self.config.selection, self.config.seed
+        row: Row = dict.fromkeys(
+            ("test_clean_accuracy", "test_pgd_accuracy", "validation_clean_accuracy", "validation_pgd_accuracy")
+        )
+        if (self.epoch + 1) % selection.every and self.epoch + 1 < self.epochs:
+            return row
+        test = slice(0, selection.images)
+        row["test_clean_accuracy"], row["test_pgd_accuracy"] = accuracies(
+            self.evaluated_model, self.data.test_images[test], self.data.test_labels[test], selection, seed
+        )
+        if self.data.validation_images is not None and self.data.validation_labels is not None:
+            row["validation_clean_accuracy"], row["validation_pgd_accuracy"] = accuracies(
+                self.evaluated_model, self.data.validation_images, self.data.validation_labels, selection, seed
+            )
+        return row
+
+    def _select(self, row: Row) -> None:
+        for name, split in (("best_test", "test"), ("best_validation", "validation")):
+            value = row[f"{split}_{self.method.selects_on}_accuracy"]
+            if value is not None and is_better(value, self.best.get(name), self.config.selection.ties):
+                self.best[name] = value
+                self.keep(name, row["epoch"])
+
+    def keep(self, name: str, epoch: int) -> None:
+        """Writes the evaluated model's weights as they are after this epoch."""
+        written = save_weights(self.folder / f"{name}.safetensors", self.evaluated_model)
+        self.checkpoints[name] = {"epoch": epoch, **written}
+
+    def check_for_chance(self) -> None:
+        """Chance accuracy late in training is a collapse; early on it may be a plateau that training still leaves."""
+        patience = max(10, self.epochs // 5)
+        seen = [row["test_clean_accuracy"] for row in self.curve if row["test_clean_accuracy"] is not None]
+        largest_class = self.data.test_labels.bincount().max().item() / len(self.data.test_labels)
+        if self.epoch >= self.epochs / 2 and len(seen) >= patience and max(seen[-patience:]) <= largest_class + 0.01:
+            raise Collapsed(
+                f"test accuracy has been at chance ({max(seen[-patience:]):.1%}) for {patience} evaluations"
+            )
+
+    def save(self) -> None:
+        save_resume(
+            self.folder / "resume.pt",
+            {
+                "config": self.config.model_dump_json(),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "average": None if self.average is None else self.average.state_dict(),
+                "method_state": self.method_state,
+                "epoch": self.epoch,
+                "step": self.step,
+                "seconds": self.seconds,
+                "curve": self.curve,
+                "best": self.best,
+                "checkpoints": self.checkpoints,
+            },
+        )
+
+    def resume(self) -> None:
+        state = load_resume(self.folder / "resume.pt")
+        if state is None:
+            return
+        if state["config"] != self.config.model_dump_json():
+            raise ValueError(f"{self.folder} holds the state of another trial; give each trial a folder of its own")
+        lost = [name for name in state["checkpoints"] if not (self.folder / f"{name}.safetensors").exists()]
+        if lost:
+            warnings.warn(f"{self.folder} has lost {', '.join(lost)}; training starts again", stacklevel=2)
+            return
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.method_state = state["method_state"]
+        for name in ("epoch", "step", "seconds", "curve", "best", "checkpoints"):
+            setattr(self, name, state[name])

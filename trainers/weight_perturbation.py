@@ -1,0 +1,120 @@
+"""Adversarial weight perturbation (AWP, Wu et al. 2020), composed over any method's loss.
+
+loss = awp.perturbed_loss(method, model, batch, attack)
+loss.backward(); optimizer.step(); awp.restore(model)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.method import Attack, Batch, Method, Objective
+
+
+class Awp:
+    """Between `perturbed_loss` and `restore` the model's weights are w + γd; the optimizer steps from there."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.directions: dict[str, Tensor] = {}
+        self._proxy: nn.Module | None = None
+
+    def perturbed_loss(self, method: Method, model: nn.Module, batch: Batch, attack: Attack) -> Tensor:
+        """The method's loss at the worst weights nearby, on the images that the attack found at the unmoved ones."""
+        remembered = Remembered(attack, model)
+        weights = perturbed_weights(model)
+        loss = method.batch_loss(self._proxy_of(model), batch, remembered)
+        # The official proxy steps along its gradient and takes the difference of weights; its rate cancels out.
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        self.directions = {
+            name: weight.detach().norm() * gradient / (gradient.norm() + 1e-20)
+            for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
+        }
+        self._move(model, self.gamma)
+        remembered.rewind()
+        return method.batch_loss(model, batch, remembered)
+
+    def restore(self, model: nn.Module) -> None:
+        """Takes γd back from wherever the optimizer led."""
+        self._move(model, -self.gamma)
+        self.directions = {}
+
+    @torch.no_grad()
+    def _move(self, model: nn.Module, amount: float) -> None:
+        for name, direction in self.directions.items():
+            model.get_parameter(name).add_(direction, alpha=amount)
+
+    def _proxy_of(self, model: nn.Module) -> nn.Module:
+        """A twin that shares the parameters and owns its buffers: only the model's own forwards may move those."""
+        if self._proxy is None:
+            shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+            # Who watches the model through hooks does not want to hear of its twin.
+            hooks = [hooks for module in model.modules() for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+            self._proxy = copy.deepcopy(model, shared | {id(hook): OrderedDict() for hook in hooks})
+        with torch.no_grad():
+            for mine, its in zip(self._proxy.buffers(), model.buffers(), strict=True):
+                mine.copy_(its)
+        return self._proxy.train()
+
+
+def perturbed_weights(model: nn.Module) -> dict[str, Tensor]:
+    """What AWP moves: convolution and linear weights, neither BatchNorm nor biases."""
+    return {name: p for name, p in model.named_parameters() if name.endswith("weight") and p.dim() > 1}
+
+
+class Remembered:
+    """An attack that runs once, against the given model, and then gives the same answers in the same order."""
+
+    def __init__(self, attack: Attack, model: nn.Module) -> None:
+        self.attack = attack
+        self.model = model
+        self.steps = attack.steps
+        self._answers: list[Any] = []
+        self._position = 0
+        self._crafting = False
+
+    def rewind(self) -> None:
+        self._position = 0
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        objective: Objective,
+        *,
+        epsilon: Tensor | float | None = None,
+        step_size: Tensor | float | None = None,
+        observe: Callable[[Tensor], None] | None = None,
+    ) -> Tensor:
+        def craft() -> tuple[Tensor, list[Tensor]]:
+            seen: list[Tensor] = []
+            watch = seen.append if observe is not None else None
+            found = self.attack(self.model, images, objective, epsilon=epsilon, step_size=step_size, observe=watch)
+            return found, seen
+
+        adversarial, seen = self._next(craft)
+        for logits in seen:
+            observe(logits)  # type: ignore[misc]  # something was seen only because there was an observer
+        return adversarial
+
+    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        return self._next(lambda: self.attack.logits(self.model, images))
+
+    def once(self, craft: Callable[[], Any]) -> Any:
+        return self._next(craft)
+
+    def _next(self, craft: Callable[[], Any]) -> Any:
+        if self._crafting:  # an attack inside `once` belongs to the answer that is being made
+            return craft()
+        if self._position == len(self._answers):
+            self._crafting = True
+            self._answers.append(craft())
+            self._crafting = False
+        self._position += 1
+        return self._answers[self._position - 1]
