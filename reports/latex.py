@@ -10,7 +10,6 @@ from reports.layout import Cell, Table, p_text
 from reports.measures import Results
 
 PREAMBLE = r"""\documentclass[10pt]{article}
-\usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
 \usepackage{amsmath,bm,booktabs,graphicx}
@@ -32,8 +31,12 @@ DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight"
 
 
 def escape(text: str) -> str:
-    """Names come from study files and plug-ins. What pdflatex's fonts lack becomes a question mark."""
-    return "".join(SPECIAL.get(sign, sign if " " <= sign <= "ÿ" and sign != "\x7f" else "?") for sign in text)
+    """Names come from study files and plug-ins. What pdflatex's standard fonts lack becomes a question mark."""
+    return "".join(SPECIAL.get(sign, sign if _printable(sign) else "?") for sign in text)
+
+
+def _printable(sign: str) -> bool:
+    return " " <= sign <= "~" or ("À" <= sign <= "ÿ" and sign not in "ÐÞðþ÷")
 
 
 def cell_text(cell: Cell) -> str:
@@ -124,7 +127,7 @@ def macro_name(results: Results, cell: Cell) -> str:
     words = [key.study, cell.label, key.measure]
     if key.epsilon and key.epsilon != str(results.data.manifests[key.study].get("epsilon", "8/255")):
         words.append(f"eps {key.epsilon}")
-    if key.checkpoint and key.checkpoint != results.data.headline(key.study) and not key.measure.startswith("margin"):
+    if key.checkpoint and key.checkpoint != results.shown_checkpoint(key.study) and not key.measure.startswith("margin"):
         words.append(key.checkpoint)
     return "".join(map(_letters, words))
 

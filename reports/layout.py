@@ -14,7 +14,10 @@ USUAL_SEEDS = 3  # n is printed beside every cell that has another number of see
 
 @dataclass(frozen=True)
 class Key:
-    """Which number a cell holds. `epsilon` and `checkpoint` None mean the study's own."""
+    """Which number a cell holds. `epsilon` and `checkpoint` None mean the study's own.
+
+    `elsewhere` names studies that hold the same trials, for a store in which `study` is not.
+    """
 
     study: str
     label: str
@@ -23,6 +26,7 @@ class Key:
     checkpoint: str | None = None
     hyperparameters: tuple[tuple[str, Any], ...] = ()
     exact: bool = False  # a run with other hyperparameters must not fill this cell
+    elsewhere: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,9 @@ def marks(cell: Cell) -> str:
 
 
 def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = True) -> str:
-    align = ("left", *["right" if numbers else "left"] * (len(headers) - 1))
+    words = ("Verdict", "Trainings")
+    align = ["left" if not numbers or header in words else "right" for header in headers]
+    align[0] = "left"
     return tabulate(rows, headers, tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
@@ -49,6 +52,9 @@ def render(table: Table, level: int = 3, heading: str | None = None) -> str:
     groups = list(dict.fromkeys(column.group for column in table.columns if column.group))
     for block in table.blocks:
         rows = [[escape(row.header), *map(cell_text, row.cells)] for row in block.rows]
+        if len(table.blocks) > 1 and not any(cell.planned for row in block.rows for cell in row.cells):
+            parts.append(f"**{escape(block.header)}**: not run.")
+            continue
         if block.header:
             parts.append(f"**{escape(block.header)}**")
         if groups:
@@ -64,7 +70,7 @@ def render(table: Table, level: int = 3, heading: str | None = None) -> str:
 
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
     """The whole of tables.md. `studies` has each study's tables, the main one first."""
-    tests = {study: study_tests(results, study) for study in studies}
+    tests = {study: study_tests(results, study, _headline_measure(tables)) for study, tables in studies.items()}
     parts = ["# Results", glance(results, studies, tests)]
     for study, tables in studies.items():
         parts.append(study_section(results, study, tables, tests[study]))
@@ -78,6 +84,10 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
     return "\n\n".join(parts) + "\n"
 
 
+def _headline_measure(tables: list[Table]) -> str:
+    return tables[0].blocks[0].rows[0].cells[0].key.measure
+
+
 def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, list[Tests]]) -> str:
     if not studies:
         return "The store holds no study yet. `python -m sweep.run` runs the default one."
@@ -89,8 +99,9 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
         # A single method is shown, but it is not better than anything.
         shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
         winner = ", ".join(f"**{escape(tables[0].columns[i].header)}** {robust.cells[i].text}" for i in shown) or "—"
-        rows.append([f"`{study}`", escape(setting(manifest)), winner, _lead(tests[study]), _done(results, study)])
-    table = grid(rows, ["Study", "Data, model", "Best under AutoAttack", "Against AT", "Trainings"], numbers=False)
+        lead, done = _lead(tests[study]), _done(results, study)
+        rows.append([f"`{study}`", escape(setting(manifest)), robust.header, winner, lead, done])
+    table = grid(rows, ["Study", "Data, model", "Against", "Best", "Compared with AT", "Trainings"], numbers=False)
     return "\n\n".join([table, *_headlines(tests)])
 
 
@@ -206,10 +217,10 @@ def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
     seeds = [int(seed) for seed in results.data.manifests[study]["seeds"]]
     lines: dict[str, None] = {}
     for test in tests:
-        known = [row.detectable for row in test.rows if row.detectable is not None]
+        known = [row.detectable for row in test.rows if row.detectable is not None and math.isfinite(row.detectable)]
         if known and test is tests[0]:
             middle = sorted(known)[len(known) // 2]
-            n = min((row.cell.sample.n for row in test.rows if row.cell.sample), default=0)
+            n = Counter(row.cell.sample.n for row in test.rows if row.cell.sample and row.cell.sample.n > 1).most_common()[0][0]
             lines[
                 f"With n = {n} and the spread seen here, a true difference must be about {middle:.1f} points for a "
                 "t-test to find it in 4 of 5 repetitions (median over the methods, before Holm)."
@@ -218,7 +229,7 @@ def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
             text = advice(test, row, seeds)
             if text is not None:
                 name, _, command = text.partition("`")
-                lines[escape(name) + (f"`{command}" if command else "")] = None
+                lines[f"{escape(name)} `{command}" if command else escape(name)] = None
     shown = list(lines)
     if len(shown) > MOST_ADVICE:
         shown = [*shown[:MOST_ADVICE], f"… and {len(shown) - MOST_ADVICE} more undecided comparisons."]
@@ -239,7 +250,7 @@ def runs_text(results: Results, study: str) -> str:
         recipe = (configs.get(label) or {}).get("recipe") or {}
         rate = recipe.get("learning_rate", "–")
         length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs', '–')} epochs"
-        state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
         rows.append([escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state])
         if counts["failed"]:
             lacking[label] = [one.seed for one in seeds if one.status == "failed"]
@@ -248,6 +259,10 @@ def runs_text(results: Results, study: str) -> str:
         again = "\n".join(seeds_command(study, [label], seeds) + " --retry-failed" for label, seeds in lacking.items())
         parts.append(f"Failed trainings are run again by:\n\n```\n{again}\n```")
     return "\n\n".join(parts)
+
+
+def _done_first(entry: tuple[str, int]) -> tuple[bool, str]:
+    return entry[0] != "done", entry[0]
 
 
 def paper_section(results: Results, paper: list[Table]) -> str:

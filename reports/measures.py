@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -79,10 +80,25 @@ class Results:
 
     def checkpoints(self, study: str) -> list[str]:
         """Those with an evaluation, the headline one first."""
-        trials = {planned.trial for label in self.labels[study] for planned in self.seeds(study, label)}
-        seen = {checkpoint for trial, checkpoint in self._evaluations if trial in trials}
-        headline = self.data.headline(study)
-        return sorted(seen | {headline}, key=lambda name: (name != headline, name))
+        return self._checkpoints.get(study, [])
+
+    def shown_checkpoint(self, study: str) -> str:
+        """The headline one, unless the study was evaluated at others only."""
+        return (self.checkpoints(study) or [self.data.headline(study)])[0]
+
+    @cached_property
+    def _checkpoints(self) -> dict[str, list[str]]:
+        evaluated: dict[str, set[str]] = defaultdict(set)
+        for trial, checkpoint in self._evaluations:
+            evaluated[trial].add(checkpoint)
+        found = {}
+        for study, labels in self.labels.items():
+            seen: set[str] = set()
+            for label in labels:
+                seen.update(*(evaluated.get(planned.trial, set()) for planned in self.seeds(study, label)))
+            headline = self.data.headline(study)
+            found[study] = sorted(seen, key=lambda name, headline=headline: (name != headline, name))  # type: ignore[misc]
+        return found
 
     def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Evaluation | None:
         """The evaluation the study asked for; else, one made apart from it, on the most images."""
@@ -129,6 +145,8 @@ class Results:
         }
 
     def cell(self, key: Key, rounding: Rounding | None = None) -> Cell:
+        present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
+        key = replace(key, study=present)
         label = self.label_for(key)
         rounding = rounding or Rounding()
         if label is None:
@@ -158,7 +176,7 @@ class Results:
 
     def _value(self, key: Key, label: str, planned: Planned) -> tuple[float | None, bool]:
         manifest = self.data.manifests[key.study]
-        checkpoint = key.checkpoint or self.data.headline(key.study)
+        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or str(manifest.get("epsilon", "8/255"))
         if key.measure == "margin":
             return self._margin(planned, checkpoint), False

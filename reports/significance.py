@@ -66,7 +66,7 @@ class Tests:
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
     """Against AT, then against the best method (once, if they are the same or if there are only the two)."""
     labels = list(results.labels[study])
-    checkpoint = results.data.headline(study)
+    checkpoint = results.shown_checkpoint(study)
     epsilon = str(results.data.manifests[study].get("epsilon", "8/255"))
     cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
     best = best_index(cell.sample for cell in cells)
@@ -129,7 +129,7 @@ def _more(first: Sample, second: Sample) -> int | None:
 
 
 def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> dict[int, np.ndarray]:
-    checkpoint = results.data.headline(study)
+    checkpoint = results.shown_checkpoint(study)
     found = {}
     for planned in results.seeds(study, label):
         if planned.status == "done":
@@ -172,4 +172,15 @@ def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
 
 
 def seeds_command(study: str, labels: list[str], seeds: list[int]) -> str:
-    return f"python -m sweep.run --study {study} --methods {','.join(labels)} --seeds {','.join(map(str, seeds))}"
+    return f"python -m sweep.run --study {study} --methods {','.join(labels)} --seeds {seed_list(seeds)}"
+
+
+def seed_list(seeds: list[int]) -> str:
+    """0,1,2,3,4 as 0-4, in the spelling of --seeds."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

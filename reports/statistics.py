@@ -7,7 +7,7 @@ allow (one seed, no variation) gives no p-value and says why, rather than a p of
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -151,7 +151,8 @@ def detectable_effect(n: int) -> float:
 
     if n < 2:
         return math.inf
-    return float(TTestIndPower().solve_power(nobs1=n, alpha=ALPHA, power=POWER, alternative="two-sided"))
+    effect = TTestIndPower().solve_power(nobs1=n, alpha=ALPHA, power=POWER, alternative="two-sided")
+    return float(np.squeeze(effect))  # an array of one for some n
 
 
 def detectable_difference(first: Sample, second: Sample) -> float | None:
@@ -179,7 +180,7 @@ def seeds_needed(first: Sample, second: Sample) -> int | None:
     if effect < detectable_effect(MOST_SEEDS):
         return None
     # detectable_effect falls with n, so its negative rises and can be bisected.
-    return 2 + bisect_right(range(2, MOST_SEEDS + 1), -effect, key=lambda n: -detectable_effect(n) - 1e-12)
+    return 2 + bisect_left(range(2, MOST_SEEDS + 1), -effect, key=lambda n: -detectable_effect(n))
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def reading_notes(table: Table) -> list[str]:
         notes.append(f"Bold: the {table.best} mean of its {family}.")
     if any(cell.tied for cell in table.cells()):
         notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
-    elif any(cell.against_best for cell in table.cells()):
+    elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
         notes.append(f"All others differ significantly from it ({DECISION.format(family=family)}).")
     if any(cell.warned for cell in table.cells()):
         notes.append("† AutoAttack warned about this model: its gradients may mislead the attack.")
@@ -100,11 +100,11 @@ def paper_notes(source: published.Published, table: Table, results: Results) -> 
     if measured - {"margin", "margin_ratio"}:
         radius = {cell.key.epsilon for cell in table.cells()} - {None}
         notes.append(f"Accuracy in percent on test data; attacks Linf, ε = {', '.join(sorted(map(str, radius)))}.")
-        for checkpoint in dict.fromkeys(results.data.headline(study) for study in studies):
+        for checkpoint in dict.fromkeys(results.shown_checkpoint(study) for study in studies):
             protocol = next(
                 str(results.data.manifests[study].get("protocol", "paper"))
                 for study in studies
-                if results.data.headline(study) == checkpoint
+                if results.shown_checkpoint(study) == checkpoint
             )
             notes.append(checkpoint_note(checkpoint, protocol))
     else:
@@ -135,7 +135,7 @@ def departures(table: Table, results: Results) -> list[str]:
 def study_tables(results: Results, study: str) -> list[Table]:
     """The main table of a study, then what else its evaluations and diagnostics allow."""
     labels = results.labels[study]
-    checkpoint = results.data.headline(study)
+    checkpoint = results.shown_checkpoint(study)
     tables = [main_table(results, study, checkpoint)]
     builders = (other_checkpoints, various_attacks, larger_radii, margins, margin_ratio)
     for builder in builders:
@@ -169,11 +169,8 @@ def main_table(results: Results, study: str, checkpoint: str) -> Table:
     epsilon = str(manifest.get("epsilon", "8/255"))
     planned = {str(attack["name"]) for attack in manifest.get("attacks") or []}
     present = planned | {name for name, _ in results.attacks(study, checkpoint)}
-    rows = [
-        _row(results, study, attack_name(measure), labels, measure, epsilon, checkpoint)
-        for measure in MAIN_MEASURES
-        if measure in present or measure in ("autoattack", "clean")
-    ]
+    measures = [name for name in MAIN_MEASURES if name in present] or ["clean"]
+    rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
     title = f"{manifest.get('title') or study}: robust and clean accuracy"
     table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
     images = results.images(study, checkpoint)
@@ -182,6 +179,8 @@ def main_table(results: Results, study: str, checkpoint: str) -> Table:
         f"{setting(manifest)}: accuracy in percent on {count or 'the'} test images; attacks Linf, ε = {epsilon}.",
         checkpoint_note(checkpoint, str(manifest.get("protocol", "paper"))),
     ]
+    if "autoattack" in measures:
+        notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
     return finish(table, notes)
 
 
@@ -201,13 +200,13 @@ def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table 
         (Block("", tuple(rows)),),
     )
     notes = [f"{name}: {CHECKPOINTS.get(name, name)}." for name in names]
-    return finish(table, [f"Accuracy in percent. {results.data.headline(study)} is the headline.", *notes])
+    return finish(table, [f"Accuracy in percent. {names[0]} is what the other tables show.", *notes])
 
 
 def various_attacks(results: Results, study: str, labels: list[str]) -> Table | None:
     manifest = results.data.manifests[study]
     epsilon = str(manifest.get("epsilon", "8/255"))
-    checkpoint = results.data.headline(study)
+    checkpoint = results.shown_checkpoint(study)
     present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
     # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
     measures = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
@@ -240,7 +239,7 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
 
 def larger_radii(results: Results, study: str, labels: list[str]) -> Table | None:
     manifest = results.data.manifests[study]
-    checkpoint = results.data.headline(study)
+    checkpoint = results.shown_checkpoint(study)
     radii = [radius for name, radius in results.attacks(study, checkpoint) if name == "autoattack"]
     if len(radii) < 2:
         return None

@@ -29,7 +29,7 @@ def write(store_uri: str | Path, studies: Sequence[str] | None, out: Path, *, fi
         from reports.figures import draw_all
         from reports.page import write_page
 
-        drawn = draw_all(data, out / "figures")
+        drawn = draw_all(data, out / "plots")
         written += [*drawn, write_page(data, every, drawn, out)]
     return written
 

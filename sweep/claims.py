@@ -26,11 +26,11 @@ FOLDER = "claims"
 class Claim:
     """Held until `release`; a thread renews it. `lost` tells that another took over (this process slept too long)."""
 
-    def __init__(self, store: Store, path: str, facts: dict[str, Any], seconds: float) -> None:
-        self.store, self.path, self.facts, self.seconds = store, path, facts, seconds
+    def __init__(self, store: Store, paths: list[str], facts: dict[str, Any], seconds: float) -> None:
+        self.store, self.paths, self.facts, self.seconds = store, paths, facts, seconds
         self.lost = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"claim {path}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"claim {paths[-1]}", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
@@ -39,10 +39,11 @@ class Claim:
         if self.lost:
             return
         if time.time() < self.facts["expires"] - self.seconds / 3:
-            self.store.delete(self.path)
+            for path in self.paths:
+                self.store.delete(path)
         else:
             # Somebody may just be creating the next generation: deleting this one could let a third start anew.
-            self.store.write(self.path, _dump({**self.facts, "expires": 0.0}))
+            self.store.write(self.paths[-1], _dump({**self.facts, "expires": 0.0}))
 
     def __enter__(self) -> Claim:
         return self
@@ -57,7 +58,7 @@ class Claim:
                 return
             facts = {**self.facts, "expires": time.time() + self.seconds}
             try:
-                self.store.write(self.path, _dump(facts))
+                self.store.write(self.paths[-1], _dump(facts))
             except OSError:
                 continue  # the store may come back before the lease runs out
             self.facts = facts
@@ -68,27 +69,31 @@ class ClaimFile:
         self.store, self.name = store, name
 
     def take(self, seconds: float) -> Claim | None:
-        generation, current = self._current()
-        if current is not None and not _is_over(current):
+        found = self._generations()
+        if any(not _is_over(facts) for facts in found.values()):
             return None
-        path = f"{FOLDER}/{self.name}.{generation + 1}.json"
+        # Earlier generations stay until the release: they keep those away whose listing is old (a network folder).
+        number = max(found, default=0) + 1
         facts = {**_me(), "owner": uuid.uuid4().hex, "expires": time.time() + seconds}
-        if not self.store.create(path, _dump(facts)):
+        if not self.store.create(self._path(number), _dump(facts)):
             return None
-        if generation:
-            self.store.delete(f"{FOLDER}/{self.name}.{generation}.json")
-        return Claim(self.store, path, facts, seconds)
+        others = {other: known for other, known in self._generations().items() if other != number}
+        if any(not _is_over(known) for known in others.values()):
+            # Both began in the moment of a release and saw different generations: the later one yields.
+            self.store.delete(self._path(number))
+            return None
+        return Claim(self.store, [*map(self._path, sorted(others)), self._path(number)], facts, seconds)
 
-    def _current(self) -> tuple[int, dict[str, Any] | None]:
+    def _path(self, generation: int) -> str:
+        return f"{FOLDER}/{self.name}.{generation}.json"
+
+    def _generations(self) -> dict[int, dict[str, Any]]:
         found = {}
         for entry in self.store.entries(FOLDER):
             name, generation = _parts(entry.path)
-            if name == self.name:
-                found[generation] = entry
-        if not found:
-            return 0, None
-        newest = max(found)
-        return newest, _load(self.store, found[newest].path, found[newest].modified)
+            if name == self.name and (facts := _load(self.store, entry.path, entry.modified)):
+                found[generation] = facts
+        return found
 
     @staticmethod
     def held(store: Store) -> dict[str, dict[str, Any]]:

@@ -163,9 +163,9 @@ def merge(
     dry_run: DryOption = False,
 ) -> None:
     """Bring the results of other stores into one; conflicts are refused before anything is written."""
-    from sweep import upkeep
+    from sweep import merging
 
-    upkeep.merge(store, sources, dry_run=dry_run)
+    merging.merge(store, sources, dry_run=dry_run)
 
 
 # These parse their own arguments: they are modules that also run alone.
@@ -185,7 +185,8 @@ def _forward(name: str, module: str, text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def forwarded(context: typer.Context) -> None:
-        raise typer.Exit(importlib.import_module(module).main(context.args) or 0)
+        sys.argv = [f"sweep {name}", *context.args]
+        raise typer.Exit(importlib.import_module(module).main() or 0)
 
 
 for _name, (_module, _text) in FORWARDED.items():

@@ -62,7 +62,7 @@ def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
     chosen = {}
     for label in study.searches():
         record = store.search_record(search_id(study, label))
-        if record and record.get("chosen"):
+        if record and record["status"] == "done":
             chosen[label] = dict(record["chosen"])
     return chosen
 
@@ -79,6 +79,7 @@ def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
         epsilon=study.evaluation.epsilon,
         classes=dataset_facts(study.dataset).classes,
         batch_size=study.evaluation.batch_size,
+        images=study.evaluation.images,
     )
 
 

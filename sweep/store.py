@@ -13,9 +13,15 @@ from typing import Any, ClassVar
 
 from sweep.claims import Claim, ClaimFile
 from sweep.errors import UserError
+from sweep.manifests import united
 from sweep.records import BrokenRecord, decode, encode
 
 __all__ = ["BrokenRecord", "Entry", "FolderStore", "Store", "open_store"]
+
+# Inside the class, `list` is the method.
+Paths = list[str]
+Files = list[Path]
+Broken = list[BrokenRecord]
 
 FORMAT = 1
 RECORD = "record.json"
@@ -54,7 +60,7 @@ class Store:
         """Everything below a folder, unordered."""
         raise NotImplementedError
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "") -> Paths:
         return sorted(entry.path for entry in self.entries(prefix))
 
     def delete(self, path: str) -> None:
@@ -72,7 +78,7 @@ class Store:
     def fetch_file(self, path: str, target: Path) -> None:
         raise NotImplementedError
 
-    def fetch_folder(self, prefix: str, target: Path) -> list[Path]:
+    def fetch_folder(self, prefix: str, target: Path) -> Files:
         """Copy everything below `prefix` into a local folder."""
         fetched = []
         for path in self.list(prefix):
@@ -107,7 +113,7 @@ class Store:
     def trial_record(self, trial: str) -> dict[str, Any] | None:
         return self._maybe(f"trials/{trial[:16]}/{RECORD}")
 
-    def trial_records(self, broken: list[BrokenRecord] | None = None) -> Iterator[dict[str, Any]]:
+    def trial_records(self, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
         """All trials' records; broken ones are appended to `broken`, or raised when it is not given."""
         return self._records((path for path in self.list("trials") if path.endswith(f"/{RECORD}")), broken)
 
@@ -136,14 +142,12 @@ class Store:
             )
         return states
 
-    def evaluation_records(
-        self, trial: str | None = None, broken: list[BrokenRecord] | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def evaluation_records(self, trial: str | None = None, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
         """Finished evaluations of one trial, or of all; shards in progress are left out."""
         prefix = f"evaluations/{trial[:16]}" if trial else "evaluations"
         return self._records((p for p in self.list(prefix) if p.count("/") == 3 and p.endswith(".json")), broken)
 
-    def evaluation_paths(self) -> list[str]:
+    def evaluation_paths(self) -> Paths:
         return [p for p in self.list("evaluations") if p.count("/") == 3 and p.endswith(".json")]
 
     def search_record(self, search: str) -> dict[str, Any] | None:
@@ -152,11 +156,15 @@ class Store:
     def manifest(self, study: str) -> dict[str, Any] | None:
         return self._maybe(f"studies/{study}.json")
 
-    def manifests(self, broken: list[BrokenRecord] | None = None) -> Iterator[dict[str, Any]]:
+    def manifests(self, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
         return self._records((path for path in self.list("studies") if path.endswith(".json")), broken)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        self.write_json(f"studies/{manifest['name']}.json", manifest)
+        """Also keeps what the stored one has besides, see `manifests.united`."""
+        before = None
+        with contextlib.suppress(BrokenRecord):
+            before = self.manifest(manifest["name"])
+        self.write_json(f"studies/{manifest['name']}.json", united(before, manifest))
 
     def _maybe(self, path: str) -> dict[str, Any] | None:
         try:
@@ -170,7 +178,7 @@ class Store:
         except BrokenRecord:
             return "broken"
 
-    def _records(self, paths: Iterable[str], broken: list[BrokenRecord] | None) -> Iterator[dict[str, Any]]:
+    def _records(self, paths: Iterable[str], broken: Broken | None) -> Iterator[dict[str, Any]]:
         for path, data in self.read_many(paths):
             try:
                 yield decode(path, data)
@@ -231,7 +239,7 @@ class FolderStore(Store):
             except FileNotFoundError:
                 continue
 
-    def temporary_files(self) -> list[Path]:
+    def temporary_files(self) -> Files:
         """What writers that were killed left behind, or what is being written now."""
         return [path for path in self.root.rglob(".*.tmp") if _is_temporary(path.name)]
 
@@ -246,6 +254,8 @@ class FolderStore(Store):
             return
         with self._replacing(path) as temporary:
             shutil.copyfile(source, temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
 
     def fetch_file(self, path: str, target: Path) -> None:
         shutil.copyfile(self._at(path), target)

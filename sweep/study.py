@@ -15,8 +15,6 @@ from sweep.studies import nearest
 from sweep.study_file import merged
 from trainers.config import Amount, Awp, Ddpm, Hyperparameter, Recipe, Seat, Selection, Strict, TrialConfig
 
-WRAPPERS: dict[str, type[Strict]] = {"awp": Awp, "seat": Seat, "ddpm": Ddpm}
-
 
 def _or_empty(value: Any) -> Any:
     return {} if value is None else value
@@ -190,7 +188,9 @@ class Study(Strict):
             margins=self.margins,
             seed=seed,
             plugin=plugins.plugin_sha256(own) if own else None,
-            **{key: getattr(entry, key) or WRAPPERS[key]() for key in wrappers},
+            awp=(entry.awp or Awp()) if "awp" in wrappers else None,
+            seat=(entry.seat or Seat()) if "seat" in wrappers else None,
+            ddpm=(entry.ddpm or Ddpm()) if "ddpm" in wrappers else None,
         )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+import search_spaces
 from sweep import study_file
 from sweep.studies import nearest
-from sweep.study import WRAPPERS, Study
+from sweep.study import Study
 from sweep.study_file import Fault, faults_of, merged
 from trainers import composition, declarations, suites
 from trainers.config import Recipe, Selection, as_float
@@ -116,7 +117,7 @@ def _label(label: str, entry: Any, train: dict[str, Any], selection: dict[str, A
     except ValueError as fault:
         yield Fault(path, str(fault), shows_value=False)
         return
-    for wrapper in WRAPPERS:
+    for wrapper in composition.WRAPPERS:
         if entry.get(wrapper) is not None and wrapper not in wrappers:
             yield Fault(f"{path}.{wrapper}", f"the method is {name!r}; write {name}+{wrapper}", shows_value=False)
     hyperparameters = entry.get("hyperparameters") or {}
@@ -142,6 +143,10 @@ def _search(
     entry, method = entry or {}, methods[label] or {}
     if not isinstance(entry, dict) or not isinstance(method, dict):
         return
+    base = str(method.get("method") or label).split("+")[0]
+    if base not in search_spaces.names():
+        known = ", ".join(search_spaces.names())
+        yield Fault(path, f"method {base!r} has no search space; known: {known}", shows_value=False)
     train = merged(train, _mapping(method, "train"))
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
     own = merged(selection, _mapping(method, "selection"))

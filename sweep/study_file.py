@@ -99,7 +99,7 @@ def _check_size(text: str, where: str) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise UserError(f"{where}, line {event.start_mark.line + 1}: *{event.anchor} is not defined before it")
+                raise UserError(f"{where}: *{event.anchor} stands for nothing that was completed before it")
             total += sizes[event.anchor]
             aliased += sizes[event.anchor]
             if aliased > MAX_ALIASED:

@@ -44,7 +44,7 @@ def tune_trainable(config: dict[str, Any]) -> None:
 def run(job: Mapping[str, Any], report: Report) -> None:
     from sweep import evaluation_work
 
-    work = {"train": train_trial, "candidate": train_trial, "evaluate": evaluation_work.run}[job["kind"]]
+    work = {"train": train_trial, "candidate": train_trial, "evaluate": evaluation_work.evaluate}[job["kind"]]
     store = open_store(job["store"])
     with _fresh_process(job["cpus"]), _scratch(store, job["folder"]) as place, _log(store, job["folder"], place):
         _load_plugins(job["plugins"])

@@ -41,8 +41,9 @@ def build_model(config: TrialConfig) -> nn.Module:
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
-    """On the CPU channels-last weights save a quarter of a convolutional network's time; images may stay as they are."""
-    return model.to(device, memory_format=torch.channels_last) if device.type == "cpu" else model.to(device)
+    """On the CPU channels-last weights save a quarter of a ResNet's time; images may stay as they are."""
+    model.to(device)
+    return model.to(memory_format=torch.channels_last) if device.type == "cpu" else model  # type: ignore[call-overload]
 
 
 def build_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.SGD:

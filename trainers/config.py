@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,9 @@ def as_float(amount: str | float | int) -> float:
 def _check_amount(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
-    text = str(value).replace(" ", "")
+    text = f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", "")
+    if not re.fullmatch(r"[+-]?[\d.]{1,20}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
+        raise ValueError("must be a number or a fraction such as 8/255")
     try:
         number = float(Fraction(text))
     except (ValueError, ZeroDivisionError, OverflowError):

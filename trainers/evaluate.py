@@ -44,7 +44,7 @@ def ready(model: nn.Module, device: torch.device | str) -> nn.Module:
 
     On a CPU the memory format alone saves a quarter of a ResNet's time; verdicts stay the same.
     """
-    return model.to(device).eval().requires_grad_(False).to(memory_format=torch.channels_last)
+    return model.to(device).eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def correct_predictions(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -100,11 +100,13 @@ def evaluate_phase(
     indices: Tensor,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
+    checks: bool = False,
 ) -> Verdicts:
     """Verdicts of one phase of an attack (see `EvaluationAttack.phases`) on these images.
 
     `indices` are the images' positions in their data set: the randomness of our attacks goes by them. For AutoAttack
-    the images are survivors of the phase before and the batch size is the attack's own.
+    the images are survivors of the phase before and the batch size is the attack's own; `checks` adds the package's
+    checks of the model on the first batch, which it makes once for a data set.
     """
     size = attack.batch_size or batch_size
     correct, clean, warnings = [], [], []
@@ -121,8 +123,7 @@ def evaluate_phase(
             clean.append(right.cpu())
             if attack.kind in ("clean", "autoattack"):
                 correct.append(right.cpu())
-                if attack.kind == "autoattack" and first == 0 and int(indices[0]) == 0:
-                    # Once for a data set, on its first batch, as the package does.
+                if attack.kind == "autoattack" and checks and first == 0:
                     warnings += autoattack.check_model(model, batch, wanted, attack)
             else:
                 correct.append(_attacked(model, batch, wanted, attack, indices[part].to(device)).cpu())
@@ -156,6 +157,7 @@ def evaluate_shard(
             indices=indices[where],
             device=device,
             batch_size=batch_size,
+            checks=phase == "clean",
         )
         clean = found.clean if clean is None else clean
         alive[where] = found.correct
@@ -165,11 +167,30 @@ def evaluate_shard(
 
 def _attacked(model: nn.Module, images: Tensor, labels: Tensor, attack: EvaluationAttack, indices: Tensor) -> Tensor:
     """Whether the model is right on each attacked image."""
+    seen: list[Tensor] = []
+    observe = (lambda logits: seen.append(logits.argmax(dim=1) == labels)) if attack.strict else None
+    adversarial = adversarial_images(model, images, labels, attack, indices, observe)
+    correct = correct_predictions(model, adversarial, labels)
+    # The strict count is over the results of all steps; what was seen first is the start.
+    for result in seen[1:]:
+        correct &= result
+    return correct
+
+
+def adversarial_images(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    attack: EvaluationAttack,
+    indices: Tensor,
+    observe: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """What FGSM, PGD or SPSA make of a batch; `observe` sees the logits of every PGD iterate before its step."""
     epsilon = as_float(attack.epsilon)
     if attack.kind == "spsa":
         assert attack.steps is not None and attack.samples is not None
         assert attack.delta is not None and attack.learning_rate is not None
-        adversarial = spsa.perturb(
+        return spsa.perturb(
             model,
             images,
             labels,
@@ -180,7 +201,6 @@ def _attacked(model: nn.Module, images: Tensor, labels: Tensor, attack: Evaluati
             learning_rate=attack.learning_rate,
             directions=spsa.shared_directions(attack.seed, attack.samples),
         )
-        return correct_predictions(model, adversarial, labels)
     assert attack.steps is not None and attack.step_size is not None and attack.loss is not None
     linf = LinfAttack(
         epsilon,
@@ -190,14 +210,7 @@ def _attacked(model: nn.Module, images: Tensor, labels: Tensor, attack: Evaluati
         mode="eval",
         draw=partial(keyed_uniform, attack.seed, indices),
     )
-    seen: list[Tensor] = []
-    observe = (lambda logits: seen.append(logits.argmax(dim=1) == labels)) if attack.strict else None
-    adversarial = linf(model, images, partial(_objective, attack.loss, attack.alpha, labels), observe=observe)
-    correct = correct_predictions(model, adversarial, labels)
-    # The strict count is over the results of all steps; what was seen first is the start.
-    for result in seen[1:]:
-        correct &= result
-    return correct
+    return linf(model, images, partial(_objective, attack.loss, attack.alpha, labels), observe=observe)
 
 
 def _objective(loss: str, alpha: float | None, labels: Tensor, logits: Tensor) -> Tensor:

@@ -60,15 +60,11 @@ def load_source(name: str, source: str, *, file: str | None = None) -> str:
     module.__file__ = file
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        exec(compile(source, file, "exec"), module.__dict__)
-        method = methods.method_in(module, file)
-    except SyntaxError as error:
-        raise ValueError(f"plug-in {file}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:
-        # The file is the user's: whatever it raises is one message about it, with the line that raised.
-        line = _line_in(error, file)
-        where = f", line {line}" if line else ""
-        raise ValueError(f"plug-in {file}{where}: {_described(error)}") from error
+        _run(source, file, module)
+        method = methods.method_in(module, f"plug-in {file}")
+    except ValueError:
+        del sys.modules[module.__name__]
+        raise
     _loaded[name], _sources[name] = method, source
     return name
 
@@ -109,6 +105,18 @@ def _load_announced(point: EntryPoint) -> None:
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise ValueError(f"the installed plug-in {point.value!r} is no Method class and no module that defines one")
     _loaded[point.name] = method
+
+
+def _run(source: str, file: str, module: ModuleType) -> None:
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise ValueError(f"plug-in {file}, line {error.lineno}: {error.msg}") from None
+    except Exception as error:
+        # The file is the user's: whatever it raises is one message about it, with the line that raised.
+        line = _line_in(error, file)
+        where = f", line {line}" if line else ""
+        raise ValueError(f"plug-in {file}{where}: {_described(error)}") from error
 
 
 def _line_in(error: Exception, file: str) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.utils import deterministic as determinism
 
 
 @contextmanager
@@ -14,18 +15,18 @@ def reproducible(device: torch.device) -> Iterator[None]:
     dtype = torch.get_default_dtype()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fills_memory = torch.utils.deterministic.fill_uninitialized_memory
+    fills_memory = determinism.fill_uninitialized_memory  # type: ignore[attr-defined]
     benchmark = torch.backends.cudnn.benchmark
     torch.set_default_dtype(torch.float32)
     torch.backends.cudnn.benchmark = False
     if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
         # No result depends on memory that nobody wrote; filling it would only cost time.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        determinism.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
         torch.backends.cudnn.benchmark = benchmark
         torch.use_deterministic_algorithms(deterministic, warn_only=warns_only)
-        torch.utils.deterministic.fill_uninitialized_memory = fills_memory
+        determinism.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]

@@ -32,20 +32,23 @@ class EvaluationAttack(Strict):
     kind: Kind
     norm: Literal["linf"] = "linf"
     epsilon: Amount = "8/255"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     loss: Literal["ce", "cw", "cw_clamped_above", "cw_until_wrong"] | None = None
     start: Literal["uniform", "none"] | None = None
-    steps: int | None = Field(None, ge=0)
+    steps: int | None = Field(default=None, ge=0)
     step_size: Amount | None = None
-    alpha: Positive | None = Field(None, description="factor on the logits (logit scaling)")
-    strict: bool | None = Field(None, description="robust only if correct after every step, not just the last")
-    samples: int | None = Field(None, ge=1, description="SPSA directions per step")
-    delta: Positive | None = Field(None, description="SPSA finite difference")
+    alpha: Positive | None = Field(default=None, description="factor on the logits (logit scaling)")
+    strict: bool | None = Field(default=None, description="robust only if correct after every step, not just the last")
+    samples: int | None = Field(default=None, ge=1, description="SPSA directions per step")
+    delta: Positive | None = Field(default=None, description="SPSA finite difference")
     learning_rate: NonNegative | None = None
     components: tuple[str, ...] | None = None
-    targets: int | None = Field(None, ge=1, description="target classes of apgd-t and fab-t")
-    queries: int | None = Field(None, ge=1, description="queries of square")
-    batch_size: int | None = Field(None, ge=1)
+    targets: int | None = Field(default=None, ge=1, description="target classes of apgd-t and fab-t")
+    queries: int | None = Field(default=None, ge=1, description="queries of square")
+    batch_size: int | None = Field(default=None, ge=1)
+    images: tuple[int, int] | None = Field(
+        default=None, description="first and last + 1 of the test images; all if absent"
+    )
 
     @property
     def id(self) -> str:
@@ -64,18 +67,23 @@ def parse(
     name: str,
     *,
     epsilon: str = "8/255",
-    step_size: str = "2/255",
+    step_size: str | None = None,
     classes: int = 10,
     seed: int = 0,
     batch_size: int = 256,
     queries: int = 5000,
+    images: tuple[int, int] | None = None,
 ) -> EvaluationAttack:
-    """The attack behind a name such as pgd-20, cw-100, logit-scaling-10, autoattack or square (METHODS.md §8)."""
+    """The attack behind a name such as pgd-20, cw-100, logit-scaling-10, autoattack or square.
+
+    PGD's step is a quarter of the radius unless given: 2/255 for the usual 8/255.
+    """
+    step_size = step_size or _times(epsilon, Fraction(1, 4))
     if name == "clean":
-        return EvaluationAttack(name=name, kind="clean", epsilon="0")
+        return EvaluationAttack(name=name, kind="clean", epsilon="0", images=images)
     if name == "fgsm":
         return EvaluationAttack(
-            name=name, kind="fgsm", epsilon=epsilon, loss="ce", start="none", steps=1, step_size=epsilon
+            name=name, kind="fgsm", epsilon=epsilon, loss="ce", start="none", steps=1, step_size=epsilon, images=images
         )
     if match := re.fullmatch(r"(pgd|cw)-(\d+)", name):
         return EvaluationAttack(
@@ -87,6 +95,7 @@ def parse(
             start="uniform",
             steps=int(match[2]),
             step_size=step_size,
+            images=images,
         )
     if match := re.fullmatch(r"logit-scaling-(\d+(?:\.\d+)?)(-strict)?", name):
         return EvaluationAttack(
@@ -100,20 +109,26 @@ def parse(
             step_size=step_size,
             alpha=float(match[1]),
             strict=bool(match[2]) or None,
+            images=images,
         )
-    if name == "spsa":
+    if match := re.fullmatch(r"spsa(?:-(\d+))?", name):
         return EvaluationAttack(
             name=name,
             kind="spsa",
             epsilon=epsilon,
             seed=seed,
-            steps=100,
+            steps=int(match[1] or 100),
             samples=256,
             delta=0.001,
             learning_rate=0.01,
+            images=images,
         )
     if name == "autoattack" or name in AUTOATTACK_COMPONENTS:
         components = AUTOATTACK_COMPONENTS if name == "autoattack" else (name,)
+        if "apgd-t" in components and classes < 4:
+            raise ValueError(
+                f"{name} needs at least 4 classes for its targeted loss, not {classes}; use pgd or apgd-ce"
+            )
         return EvaluationAttack(
             name=name,
             kind="autoattack",
@@ -124,6 +139,7 @@ def parse(
             targets=min(9, classes - 1) if {"apgd-t", "fab-t"} & set(components) else None,
             queries=queries if "square" in components else None,
             batch_size=batch_size,
+            images=images,
         )
     known = [*_EXAMPLES, *AUTOATTACK_COMPONENTS]
     raise ValueError(f"unknown attack {name!r}; {_hint(name, known)}")
@@ -140,13 +156,16 @@ def attacks(
     suite: str,
     *,
     epsilon: str = "8/255",
-    step_size: str = "2/255",
+    step_size: str | None = None,
     classes: int = 10,
     seed: int = 0,
     batch_size: int = 256,
-    queries: int = 5000,
+    images: int | None = None,
 ) -> list[EvaluationAttack]:
-    """The attacks of a suite, each once. `larger_epsilon` is 1.5 and 2 times the radius: 12/255 and 16/255 of 8/255."""
+    """The attacks of a suite, each once. `larger_epsilon` is 1.5 and 2 times the radius: 12/255 and 16/255 of 8/255.
+
+    `images` limits the evaluation to the first n test images.
+    """
 
     def build(names: tuple[str, ...], radius: str = epsilon) -> list[EvaluationAttack]:
         return [
@@ -157,7 +176,7 @@ def attacks(
                 classes=classes,
                 seed=seed,
                 batch_size=batch_size,
-                queries=queries,
+                images=None if images is None else (0, images),
             )
             for name in names
         ]
@@ -178,10 +197,14 @@ def attacks(
 
 
 def larger_radii(epsilon: str) -> tuple[str, str]:
-    """1.5 and 2 times a radius, over the same denominator where there is one."""
-    numerator, _, denominator = epsilon.partition("/")
-    grown = (Fraction(numerator) * factor for factor in (Fraction(3, 2), Fraction(2)))
-    return tuple(f"{float(n):.12g}" + (f"/{denominator}" if denominator else "") for n in grown)  # type: ignore[return-value]
+    return _times(epsilon, Fraction(3, 2)), _times(epsilon, Fraction(2))
+
+
+def _times(amount: str, factor: Fraction) -> str:
+    """A multiple of an amount, over the same denominator where there is one: 3/2 of 8/255 is 12/255."""
+    numerator, _, denominator = amount.partition("/")
+    product = f"{float(Fraction(numerator) * factor):.12g}"
+    return f"{product}/{denominator}" if denominator else product
 
 
 def wants_diagnostics(suite: str) -> bool:

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainers import assembly, composition, schedules
 from trainers.checkpoint import load_resume, load_weights, save_resume, save_weights
-from trainers.config import TrialConfig
+from trainers.config import TrialConfig, as_float
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed, generator_for
+from trainers.evaluate import accuracy, pgd_accuracy
 from trainers.method import Batch
 from trainers.reproducible import reproducible
-from trainers.selection import accuracies, is_better
 from trainers.step import Collapsed, training_step
 from trainers.tally import Tally
 from trainers.weight_perturbation import Awp
@@ -189,26 +189,42 @@ class Training:
         return rate
 
     def _evaluate(self) -> Row:
-        selection, seed = self.config.selection, self.config.seed
-        row: Row = dict.fromkeys(
-            ("test_clean_accuracy", "test_pgd_accuracy", "validation_clean_accuracy", "validation_pgd_accuracy")
-        )
-        if (self.epoch + 1) % selection.every and self.epoch + 1 < self.epochs:
+        row: Row = {f"{split}_{kind}_accuracy": None for split in ("test", "validation") for kind in ("clean", "pgd")}
+        if (self.epoch + 1) % self.config.selection.every and self.epoch + 1 < self.epochs:
             return row
-        test = slice(0, selection.images)
-        row["test_clean_accuracy"], row["test_pgd_accuracy"] = accuracies(
-            self.evaluated_model, self.data.test_images[test], self.data.test_labels[test], selection, seed
-        )
+        used = slice(0, self.config.selection.images)
+        row |= self._accuracies("test", self.data.test_images[used], self.data.test_labels[used])
         if self.data.validation_images is not None and self.data.validation_labels is not None:
-            row["validation_clean_accuracy"], row["validation_pgd_accuracy"] = accuracies(
-                self.evaluated_model, self.data.validation_images, self.data.validation_labels, selection, seed
-            )
+            row |= self._accuracies("validation", self.data.validation_images, self.data.validation_labels)
         return row
+
+    def _accuracies(self, split: str, images: Tensor, labels: Tensor) -> Row:
+        """The attack starts from the same noise in every epoch, so that epochs differ by their weights alone."""
+        model, selection = self.evaluated_model, self.config.selection
+        return {
+            f"{split}_clean_accuracy": accuracy(model, images, labels, device=self.device, batch_size=512),
+            f"{split}_pgd_accuracy": pgd_accuracy(
+                model,
+                images,
+                labels,
+                epsilon=as_float(selection.epsilon),
+                step_size=as_float(selection.step_size),
+                steps=selection.steps,
+                # The 1M-DDPM code's margin loss: an image that is already misclassified stays where it is.
+                loss="cw_until_wrong" if selection.loss == "cw" else "ce",
+                seed=self.config.seed,
+                device=self.device,
+                batch_size=512,
+            ),
+        }
 
     def _select(self, row: Row) -> None:
         for name, split in (("best_test", "test"), ("best_validation", "validation")):
             value = row[f"{split}_{self.method.selects_on}_accuracy"]
-            if value is not None and is_better(value, self.best.get(name), self.config.selection.ties):
+            if value is None:
+                continue
+            best = self.best.get(name, -1.0)
+            if value > best or (value == best and self.config.selection.ties == "last"):
                 self.best[name] = value
                 self.keep(name, row["epoch"])
 

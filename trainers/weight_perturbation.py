@@ -55,7 +55,9 @@ class Awp:
         if self._proxy is None:
             shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
             # Who watches the model through hooks does not want to hear of its twin.
-            hooks = [hooks for module in model.modules() for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+            hooks = [
+                hooks for module in model.modules() for hooks in (module._forward_hooks, module._forward_pre_hooks)
+            ]
             self._proxy = copy.deepcopy(model, shared | {id(hook): OrderedDict() for hook in hooks})
         with torch.no_grad():
             for mine, its in zip(self._proxy.buffers(), model.buffers(), strict=True):

@@ -26,6 +26,7 @@ from reports.figures import (
     training_curves,
 )
 from reports.figures.view import Missing, StudyView
+from reports.measures import Results
 from reports.records import ReportData
 
 INDEX = "index.json"
@@ -70,8 +71,9 @@ def draw_all(data: ReportData, out: Path) -> list[Path]:
         figure, caption = toy_trajectories.draw()
         files = style.save(figure, out / "toy_trajectories")
         entries.append(Entry(None, "toy_trajectories", "The toy problem", caption, tuple(path.name for path in files)))
+        results = Results(data)
         for study in data.manifests:
-            view = StudyView(data, study)
+            view = StudyView(results, study)
             entries += [_draw(view, name, title, draw, out) for name, title, draw in FIGURES]
     index = out / INDEX
     index.write_text(json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n", "utf-8")

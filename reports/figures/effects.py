@@ -15,14 +15,12 @@ MARKERS = ("D", "o", "s", "^", "v", "P")
 
 
 def margin(method: MethodView) -> np.ndarray:
-    found = method.summaries("train_margin_mean", "last")
-    return found if found.size else method.last("train_margin")
+    return method.values("margin", "last")
 
 
 def gap(method: MethodView) -> np.ndarray:
     """Robust accuracy on training minus test images at the last epoch, in percentage points."""
-    found = method.summaries("generalization_gap", "last")
-    return 100 * found
+    return 100 * method.summaries("generalization_gap", "last")
 
 
 def robust(method: MethodView) -> np.ndarray:

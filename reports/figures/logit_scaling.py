@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+import re
+
 from matplotlib.figure import Figure
 
 from reports.figures import style
@@ -10,18 +11,24 @@ from reports.figures.view import Missing, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
-    found = [(method, scales) for method in study.adversarial_methods if (scales := method.by_logit_scale())]
-    if not found:
+    scales = _scales(study)
+    methods = [method for method in study.adversarial_methods if any(method.accuracies(name).size for name in scales)]
+    if not methods:
         raise Missing("no evaluation with scaled logits", study.command("--set", "evaluation.suite=logit_scaling"))
     figure, axes = style.canvas(6.4, 3.6)
     axis = axes[0, 0]
-    for method, scales in found:
-        means = [np.mean(values) for values in scales.values()]
-        errors = [style.deviation(np.array(values)) for values in scales.values()]
-        axis.errorbar(list(scales), means, yerr=errors, label=method.name, elinewidth=0.8, **method.style.line())
+    for method in methods:
+        points = {alpha: values for name, alpha in scales.items() if (values := method.accuracies(name)).size}
+        axis.errorbar(
+            list(points),
+            [values.mean() for values in points.values()],
+            yerr=[style.deviation(values) for values in points.values()],
+            label=method.name,
+            elinewidth=0.8,
+            **method.style.line(),
+        )
     axis.set_xscale("log")
-    ticks = sorted({scale for _, scales in found for scale in scales})
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_xticks(list(scales.values()), [f"{alpha:g}" for alpha in scales.values()])
     axis.minorticks_off()
     axis.set_xlabel("logit scale α")
     axis.set_ylabel("robust accuracy (%)")
@@ -31,3 +38,12 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         "method whose accuracy falls at some α hides its gradients at α = 1. Means with one standard deviation."
     )
     return figure, caption
+
+
+def _scales(study: StudyView) -> dict[str, float]:
+    """Attack name -> α. The strict count is another quantity and has a name that does not match."""
+    scales = {}
+    for name, _ in study.results.attacks(study.name, study.checkpoint):
+        if match := re.fullmatch(r"logit-scaling-(\d+(?:\.\d+)?)", name):
+            scales[name] = float(match[1])
+    return dict(sorted(scales.items(), key=lambda item: item[1]))

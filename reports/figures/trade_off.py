@@ -30,7 +30,7 @@ LEADER = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkA": 0
 def draw(study: StudyView) -> tuple[Figure, str]:
     points = []
     for method in study.adversarial_methods:
-        clean, robust = method.clean_accuracies(), method.accuracies("autoattack")
+        clean, robust = method.accuracies("clean"), method.accuracies("autoattack")
         if clean.size and robust.size:
             points.append((method, clean, robust))
     if not points:

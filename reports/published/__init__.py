@@ -107,14 +107,16 @@ def _key(spec: dict[str, Any], block: dict[str, Any], row: dict[str, Any], colum
     hyperparameters = own or by_label.get(merged["label"], {})
     if merged["measure"] in ("clean", "margin", "margin_ratio"):
         merged.pop("epsilon", None)
+    studies = merged["study"] if isinstance(merged["study"], list) else [merged["study"]]
     return Key(
-        str(merged["study"]),
+        str(studies[0]),
         str(merged["label"]),
         str(merged["measure"]),
         merged.get("epsilon"),
         merged.get("checkpoint"),
         tuple(sorted(hyperparameters.items())),
         bool(spec.get("exact")),
+        tuple(map(str, studies[1:])),
     )
 
 

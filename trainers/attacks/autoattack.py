@@ -70,7 +70,8 @@ def _own_randomness() -> Iterator[None]:
 
 @contextmanager
 def _caught_warnings() -> Iterator[list[str]]:
-    logger, handler, caught = logging.getLogger(_LOGGER), Warnings(), []
+    logger, handler = logging.getLogger(_LOGGER), Warnings()
+    caught: list[str] = []
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

@@ -25,8 +25,8 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     try:
         results = run(Path(arguments[0]))
-    except OracleFault as fault:
-        print(f"{arguments[0]}: {fault}", file=sys.stderr)
+    except OracleFault as error:
+        print(f"{arguments[0]}: {error}", file=sys.stderr)
         return 2
     print(table(results))
     faults = [fault for result in results.values() for fault in result.faults]

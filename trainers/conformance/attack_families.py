@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers import losses
+from trainers import evaluate
 from trainers.attacks import autoattack
-from trainers.attacks.pgd import LinfAttack
-from trainers.conformance.method_families import recorded_state, replace_hyper
+from trainers.attacks.spsa import estimate_gradient, perturb
+from trainers.conformance.method_families import recorded_state
 from trainers.conformance.oracle import Case
 from trainers.conformance.stand_ins import linf_attack, written_start
 from trainers.data.facts import dataset_facts
 from trainers.models.normalization import Normalized
-from trainers.suites import parse
+from trainers.suites import EvaluationAttack, parse
 
 
 class Standardized(Normalized):
@@ -51,6 +51,61 @@ def awp_pgd20_eval(case: Case) -> dict[str, Any]:
     return {"x_adv": found, "correct": model(found).argmax(dim=1) == case.labels}
 
 
+def _evaluated(case: Case, kind: Literal["fgsm", "pgd"], **settings: Any) -> dict[str, Any]:
+    """What evaluation makes of the case's images without a random start, and the logits of every iterate."""
+    attack = EvaluationAttack(
+        name=case.family, kind=kind, epsilon=repr(case.number("eps")), start="none", **({"loss": "ce"} | settings)
+    )
+    model, labels = case.network().eval(), case.labels
+    seen: list[Tensor] = []
+    found = evaluate.adversarial_images(model, case.x, labels, attack, torch.arange(len(labels)), seen.append)
+    logits = model(found).detach()
+    # The first iterate is the start; each later one is the result of a step, the last of them what was found.
+    right = [predicted.argmax(dim=1) == labels for predicted in (*seen[1:], logits)]
+    return {"x_adv": found, "logits": logits, "correct_per_step": torch.stack(right, dim=1)}
+
+
+def fgsm(case: Case) -> dict[str, Any]:
+    return _evaluated(case, "fgsm", steps=1, step_size=repr(case.number("eps")))
+
+
+def _steps(case: Case) -> dict[str, Any]:
+    return {"steps": case.whole("steps"), "step_size": repr(case.number("step"))}
+
+
+def pgd_noinit(case: Case) -> dict[str, Any]:
+    return _evaluated(case, "pgd", loss=case.given("loss"), **_steps(case))
+
+
+def logit_scaling_pgd(case: Case) -> dict[str, Any]:
+    return _evaluated(case, "pgd", alpha=case.number("alpha"), strict=True, **_steps(case))
+
+
+def spsa(case: Case) -> dict[str, Any]:
+    samples, delta = case.whole("nb_sample"), case.number("delta")
+    # Fixed in the oracle's text: the same signs in every iteration.
+    index = torch.arange(samples * case.x[0].numel(), dtype=torch.float64)
+    signs = torch.where(torch.cos(0.77 * index + case.phase("phi")) >= 0, 1.0, -1.0).double()
+    signs = signs.view(samples, *case.x.shape[1:])
+    model = case.network().eval()
+    with torch.no_grad():
+        gradient = estimate_gradient(
+            model, case.x, case.labels, delta, samples, lambda first, end: signs[first:end], chunk=samples
+        )
+    found = perturb(
+        model,
+        case.x,
+        case.labels,
+        epsilon=case.number("eps"),
+        steps=case.whole("nb_iter"),
+        samples=samples,
+        delta=delta,
+        learning_rate=case.number("lr"),
+        directions=lambda iteration, first, end, images: signs[first:end],
+    )
+    return {"grad": gradient, "x_adv": found}
+
+
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """The package's attacks make their own tensors in the default type."""
@@ -77,7 +132,11 @@ def _apgd(case: Case, name: str, **settings: Any) -> dict[str, Any]:
         standard = _autoattack_part(case, name, case.network())
         # Its checkpoints follow from the number of iterations when it is made.
         attack = type(standard)(
-            standard.model, n_iter=case.whole("n_iter"), eps=standard.eps, device=standard.device, logger=standard.logger
+            standard.model,
+            n_iter=case.whole("n_iter"),
+            eps=standard.eps,
+            device=standard.device,
+            logger=standard.logger,
         )
         for setting, value in settings.items():
             setattr(attack, setting, value)

@@ -62,16 +62,16 @@ def ovr(case: Case) -> dict[str, Any]:
 def sovr(case: Case) -> dict[str, Any]:
     settings = {"M": case.whole("M"), "lam": case.number("lam")} | optional(case, "label_smoothing")
     margins = losses.logit_margin(adversarial_logits(case), case.labels)
-    hard = losses.hardest(margins, settings["M"])
+    hard = losses.hardest(margins, case.whole("M"))
     return step(case, composition.build("sovr", settings), Supplied(case.x_adv)) | {"in_L": hard}
 
 
 def tsovr(case: Case) -> dict[str, Any]:
-    settings = {"M": case.whole("M"), "lam": case.number("lam"), "beta": case.number("beta")}
+    settings: dict[str, Any] = {name: case.number(name) for name in ("M", "lam", "beta")}
     settings |= optional(case, "label_smoothing", "margin_on")
     clean = settings.get("margin_on", "clean") == "clean"
     logits = case.network()(case.x).detach() if clean else adversarial_logits(case)
-    hard = losses.hardest(losses.logit_margin(logits, case.labels), settings["M"])
+    hard = losses.hardest(losses.logit_margin(logits, case.labels), case.whole("M"))
     return step(case, composition.build("tsovr", settings), Supplied(case.x_adv)) | {"in_L": hard}
 
 

@@ -50,15 +50,15 @@ class Case:
 
     @property
     def x(self) -> Tensor:
-        return self._array("x", lambda i: 0.5 + 0.5 * torch.sin(1.3 * i + self._phase("psi")))
+        return self._array("x", lambda i: 0.5 + 0.5 * torch.sin(1.3 * i + self.phase("psi")))
 
     @property
     def unit_noise(self) -> Tensor:
-        return self._array("unit_noise", lambda i: torch.sin(2.1 * i + self._phase("psi")))
+        return self._array("unit_noise", lambda i: torch.sin(2.1 * i + self.phase("psi")))
 
     @property
     def gauss(self) -> Tensor:
-        return self._array("gauss", lambda i: torch.cos(0.9 * i + self._phase("phi")))
+        return self._array("gauss", lambda i: torch.cos(0.9 * i + self.phase("phi")))
 
     @property
     def x_adv(self) -> Tensor:
@@ -84,7 +84,7 @@ class Case:
     def logits(self) -> Tensor:
         """The family's own logits, where no network is involved."""
         shape = (len(self.labels), self.classes)
-        return 3 * torch.sin(1.9 * _index(shape) + self._phase("phi"))
+        return 3 * torch.sin(1.9 * _index(shape) + self.phase("phi"))
 
     def network(self) -> nn.Module:
         """A fresh copy of the small network, in training mode."""
@@ -92,16 +92,18 @@ class Case:
         if self.model_name == "lin":
             network: nn.Module = Linear(math.prod(shape[1:]), self.classes)
             values = {
-                "fc.weight": self._weights("W", network, "fc.weight", lambda i: 2.5 * torch.sin(0.7 * i + self._phase("phi"))),
+                "fc.weight": self._weights(
+                    "W", network, "fc.weight", lambda i: 2.5 * torch.sin(0.7 * i + self.phase("phi"))
+                ),
                 "fc.bias": self._weights("b", network, "fc.bias", lambda i: 0.1 * torch.cos(i)),
             }
         elif self.model_name == "convbn":
             network = ConvBatchNorm(shape[1], self.classes)
             formulas = {
-                "conv.weight": lambda i: 0.4 * torch.sin(0.9 * i + self._phase("phi")),
+                "conv.weight": lambda i: 0.4 * torch.sin(0.9 * i + self.phase("phi")),
                 "bn.weight": lambda i: 1 + 0.1 * torch.cos(i),
                 "bn.bias": lambda i: 0.05 * torch.sin(i),
-                "fc.weight": lambda i: 12 * torch.cos(1.7 * i + self._phase("phi")),
+                "fc.weight": lambda i: 12 * torch.cos(1.7 * i + self.phase("phi")),
                 "fc.bias": lambda i: 0.1 * torch.sin(2 * i),
             }
             values = {name: f(_index(network.get_parameter(name).shape)) for name, f in formulas.items()}
@@ -121,7 +123,7 @@ class Case:
         shape = self.x.shape if name != "x" else (8, 3, 4, 4)
         return formula(_index(shape))
 
-    def _phase(self, name: str) -> float:
+    def phase(self, name: str) -> float:
         if name not in self.inputs:
             raise OracleFault(f"the inputs lack the phase {name!r} of their generator")
         return float(self.inputs[name])
@@ -171,7 +173,9 @@ def _case(number: int, entry: Any, inputs: dict[str, Any]) -> Case:
         raise OracleFault(f"case {number} must be an object")
     for key, kind in (("id", str), ("family", str), ("expected", dict)):
         if not isinstance(entry.get(key), kind):
-            raise OracleFault(f"case {number} ({entry.get('id', 'no id')!r}) lacks {key!r}, or it is no {kind.__name__}")
+            raise OracleFault(
+                f"case {number} ({entry.get('id', 'no id')!r}) lacks {key!r}, or it is no {kind.__name__}"
+            )
     if not entry["expected"]:
         raise OracleFault(f"case {entry['id']!r} expects nothing")
     hyper = entry.get("hyper") or {}

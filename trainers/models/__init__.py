@@ -23,7 +23,7 @@ def build(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> nn.Module:
-    """A freshly initialised network for images of this shape (C, H, W); without mean and std nothing is standardised."""
+    """A freshly initialised network for images of this shape (C, H, W), standardised only with mean and std."""
     from trainers.models.preact_resnet import PreActResNet18
     from trainers.models.small_cnn import SmallCNN
     from trainers.models.wide_resnet import WideResNet34x10

@@ -1,4 +1,4 @@
-"""A small network for 8x8 and 28x28 grey images: few operations, because on so few pixels each one's start-up counts."""
+"""A small network for 8x8 and 28x28 grey images: few operations, as each one's start-up counts here."""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""`python -m reports`: tables, tests, figures and the page from the store; `diff` and `export` beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sweep.errors import UserError
+
+app = typer.Typer(add_completion=False, help="Tables, tests, figures and one page, made from the records in the store.")
+
+StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// address with the records.")]
+StudiesOption = Annotated[
+    list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for what is written.")]
+
+
+@app.callback(invoke_without_command=True)
+def report(
+    context: typer.Context,
+    store: StoreOption = "store",
+    study: StudiesOption = None,
+    out: OutOption = Path("reports"),
+    figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
+) -> None:
+    """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
+    if context.invoked_subcommand is not None:
+        context.obj = {"store": store, "study": study, "out": out}
+        return
+    from reports import write_reports
+
+    for path in write_reports(store, study, out, figures=figures):
+        typer.echo(str(path))
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    store: StoreOption = "",
+    study: StudiesOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")] = False,
+) -> None:
+    """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
+    from reports import diff as differences
+
+    above = context.obj
+    text = differences.text(None if paper else (store or above["store"]), study or above["study"])
+    if out is None:
+        typer.echo(text)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "diff.md").write_text(text, encoding="utf-8")
+        typer.echo(str(out / "diff.md"))
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    store: StoreOption = "",
+    study: StudiesOption = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path("export"),
+    label: Annotated[str | None, typer.Option(help="Also export this method's weights and RobustBench card.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which of its trainings; default: the first that is done.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="last, best_test or best_validation; default: the study's.")] = None,
+) -> None:
+    """All results as one Parquet and CSV file; for a chosen cell its weights and a RobustBench model card."""
+    from reports import export as exports
+
+    above = context.obj
+    studies = study or above["study"]
+    for path in exports.export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
+        typer.echo(str(path))
+
+
+def main() -> None:
+    try:
+        app(standalone_mode=True)
+    except UserError as fault:
+        typer.echo(str(fault), err=True)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""`python -m reports diff`: every cell as paper / ours / difference / within noise, and every claim with a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from reports import claims, published
+from reports.layout import Cell, with_best
+from reports.markdown import escape, grid, render
+from reports.measures import Results
+from reports.published import Printed
+from reports.records import load
+from reports.sources import Ours, Paper
+from reports.statistics import ALPHA, Comparison, Sample, compare
+from reports.tables import attack_name
+
+MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
+NOISE = (
+    "Within noise: a two-sided Welch t-test between the paper's seeds (from its printed mean, std and n) and ours does "
+    "not reject at 5 % that both have the same mean; where one side has a single seed, the other's spread stands for "
+    "both. It says that seeds alone could explain the difference, not that the numbers are equal. The printed values "
+    "are rounded, so a p near 0.05 could fall either side. Where the paper prints a cell twice, its first table counts."
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    printed: Printed
+    cell: Cell
+    comparison: Comparison | None
+
+    @property
+    def within_noise(self) -> bool | None:
+        if self.comparison is None or self.comparison.welch is None:
+            return None
+        return self.comparison.welch >= ALPHA
+
+
+def differences(results: Results) -> list[Difference]:
+    """One for each distinct cell of the paper, in the order of its tables."""
+    found: dict[tuple[str, str, str, str | None, object], Difference] = {}
+    for table in published.tables():
+        for printed in table.cells():
+            key = printed.key
+            identity = (key.study, key.label, key.measure, key.epsilon, key.hyperparameters if key.exact else None)
+            if identity in found or key.measure == "worst":
+                continue
+            cell = results.cell(key)
+            comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
+            found[identity] = Difference(printed, cell, comparison)
+    return list(found.values())
+
+
+def against_paper(ours: Sample, paper: Sample) -> Comparison:
+    """As `compare`, but a single seed borrows the other side's spread."""
+    if ours.spread_known and not paper.spread_known:
+        return _with_borrowed(ours, paper, ours)
+    if paper.spread_known and not ours.spread_known:
+        return _with_borrowed(ours, paper, paper)
+    return compare(ours, paper)
+
+
+def _with_borrowed(ours: Sample, paper: Sample, known: Sample) -> Comparison:
+    from scipy.special import stdtr
+
+    difference = ours.mean - paper.mean
+    error = known.std * math.sqrt(1 / ours.n + 1 / paper.n)
+    if error == 0:
+        return compare(ours, paper)
+    p = float(2 * stdtr(known.n - 1, -abs(difference / error)))
+    return Comparison(difference, p, p, None, None, None)
+
+
+def text(store: str | None, studies: Sequence[str] | None = None) -> str:
+    """Markdown. Without a store the paper is judged by its own numbers."""
+    if store is None:
+        return "\n\n".join(["# The paper judged by its own numbers", *_self_check(), *_claims(claims.judge(Paper()))]) + "\n"
+    results = Results(load(store, studies))
+    judged = claims.judge(Ours(results))
+    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(differences(results))]
+    planned = {key.study for table in published.tables() for key in (cell.key for cell in table.cells())}
+    for study in results.data.manifests:
+        if study not in planned:
+            parts += _study_claims(results, study)
+    return "\n\n".join(parts) + "\n"
+
+
+def _claims(judged: list[claims.Claim]) -> list[str]:
+    counts = Counter(claim.verdict for claim in judged)
+    shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "does not hold", "undecided", "not run"))
+    rows = [
+        [escape(claim.text), f"§{claim.section}", MARKS[claim.verdict], escape(claim.summary)] for claim in judged
+    ]
+    parts = [
+        f"## Claims\n\nOf {len(judged)} claims: {shown}. Parts are judged by Welch's t-test, two-sided, α = 0.05, each by "
+        "itself: a claim that all parts hold needs no correction. Student's p is given beside it.",
+        grid(rows, ["Claim", "Section", "Verdict", "Evidence"], numbers=False),
+    ]
+    detailed = [claim for claim in judged if len(claim.parts) > 1 and claim.verdict != "not run"]
+    for claim in detailed:
+        lines = [f"- {MARKS[part.verdict]}, {escape(part.where)}: {escape(part.evidence)}" for part in claim.parts]
+        parts.append(f"**{escape(claim.text)}** (§{claim.section}): {MARKS[claim.verdict]}\n\n" + "\n".join(lines))
+    return parts
+
+
+def _study_claims(results: Results, study: str) -> list[str]:
+    judged = claims.judge_study(Ours(results), study)
+    if not judged:
+        return []
+    rows = [[escape(claim.text), MARKS[claim.verdict], escape(_evidence(claim))] for claim in judged]
+    title = escape(str(results.data.manifests[study].get("title") or study))
+    return [
+        f"## The same claims on {title} (`{study}`)\n\nNot a setting of the paper: what follows neither supports nor "
+        "refutes it.",
+        grid(rows, ["Claim", "Verdict", "Evidence"], numbers=False),
+    ]
+
+
+def _evidence(claim: claims.Claim) -> str:
+    return "; ".join(part.evidence for part in claim.parts if part.verdict != "not run")
+
+
+def _cells(found: list[Difference]) -> list[str]:
+    filled = [one for one in found if one.cell.sample is not None]
+    judged = [one for one in filled if one.within_noise is not None]
+    inside = sum(bool(one.within_noise) for one in judged)
+    parts = [
+        f"## Cells\n\n{len(filled)} of the paper's {len(found)} distinct cells have a number of ours; "
+        f"{inside} of {len(judged)} comparable ones are within noise.",
+        f"<sub>{NOISE}</sub>",
+    ]
+    for table in published.tables():
+        rows = [_row(one) for one in filled if one.printed.table == table.number]
+        lacking = sum(one.cell.sample is None for one in found if one.printed.table == table.number)
+        title = f"### Table {table.number}: {escape(table.spec['title'])}"
+        missing = f"{lacking} cells not run." if lacking else ""
+        if rows:
+            headers = ["Setting", "Method", "Measure", "Paper", "Ours", "n", "Δ", "p Welch", "Within noise"]
+            parts.append("\n\n".join(filter(None, [title, grid(rows, headers), missing])))
+        elif missing:
+            parts.append(f"{title}\n\n{missing}")
+    return parts
+
+
+def _row(one: Difference) -> list[str]:
+    key, cell = one.printed.key, one.cell
+    assert cell.sample is not None and one.comparison is not None
+    measure = attack_name(key.measure) + (f", {key.epsilon}" if key.epsilon else "")
+    p = one.comparison.welch
+    places = 2 if key.measure in ("margin", "margin_ratio") else 1
+    return [
+        escape(key.study),
+        escape(cell.label),
+        escape(measure),
+        one.printed.text,
+        cell.text,
+        str(cell.sample.n),
+        f"{one.comparison.difference:+.{places}f}",
+        "–" if p is None else f"{p:.3f}",
+        {True: "yes", False: "**no**", None: "?"}[one.within_noise],
+    ]
+
+
+def _self_check() -> list[str]:
+    """The paper's numbers through our layout and emphasis give the paper's tables."""
+    wrong = []
+    total = 0
+    shown = []
+    for source in published.tables():
+        table = with_best(source.as_printed())
+        printed = source.cells()
+        has_bold = any(cell.bold for cell in printed)
+        for ours, theirs in zip(table.cells(), printed, strict=True):
+            total += 1
+            if ours.text != theirs.text or (has_bold and ours.best != theirs.bold):
+                wrong.append(f"table {source.number}, {theirs.key.study} {theirs.key.label}: {theirs.text}")
+        note = "As printed; bold and underline by our rules (Welch, two-sided, Holm, from printed mean, std and n)."
+        shown.append(render(replace(table, notes=(note,))))
+    verdict = "equal the paper's" if not wrong else f"differ in {len(wrong)}: {'; '.join(wrong)}"
+    return [f"Rendered by our tables, its {total} cells {verdict}.", *shown]

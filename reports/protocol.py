@@ -1,0 +1,134 @@
+"""Where a study's rows were not trained alike: read off their configurations, so that no difference stays silent."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What makes a row the method that it is, and so no difference in protocol.
+OWN = ("method", "hyperparameters", "plugin", "seed")
+NAMES = {
+    "dataset": "data set",
+    "model": "model",
+    "recipe.epochs": "epochs",
+    "recipe.steps": "optimizer steps instead of epochs",
+    "recipe.batch_size": "batch size",
+    "recipe.learning_rate": "initial learning rate",
+    "recipe.momentum": "momentum",
+    "recipe.weight_decay": "weight decay",
+    "recipe.nesterov": "Nesterov momentum",
+    "recipe.decay_batchnorm": "weight decay on BatchNorm",
+    "recipe.schedule": "learning-rate schedule",
+    "recipe.augmentation": "augmentation",
+    "recipe.standardize": "inputs standardised",
+    "recipe.log_clean_forward": "extra clean forward per step (moves BatchNorm statistics)",
+    "recipe.attack.epsilon": "training radius ε",
+    "recipe.attack.step_size": "training step size",
+    "recipe.attack.steps": "training attack steps",
+    "recipe.attack.start": "start of the training attack",
+    "recipe.attack.mode": "BatchNorm mode during the training attack",
+    "selection": "choice of the epoch",
+    "awp": "weight perturbation (AWP)",
+    "seat": "weight averaging (SEAT)",
+    "ddpm": "synthetic images (DDPM)",
+    "train_images": "training images used",
+    "test_images": "test images used",
+    "margins": "margins recorded",
+}
+# Shown as one value: their parts mean little alone.
+WHOLE = ("recipe.schedule", "recipe.augmentation", "selection", "awp", "seat", "ddpm")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting in which the rows differ: the value most of them share, and who has another."""
+
+    setting: str
+    usual: str
+    exceptions: tuple[tuple[str, tuple[str, ...]], ...]  # value, names of the rows
+
+
+def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[Difference]:
+    """`names` maps labels to display names."""
+    inner = manifest.get("inner_attacks") or {}
+    settings: dict[str, dict[str, str]] = {}
+    for label, config in (manifest.get("config_by_label") or {}).items():
+        if isinstance(config, dict):
+            for key, value in _flat(config, inner.get(label) or {}).items():
+                settings.setdefault(key, {})[label] = value
+    found = []
+    for key in sorted(settings, key=_order):
+        values = settings[key]
+        counts = Counter(values.values())
+        if len(counts) < 2:
+            continue
+        usual = counts.most_common(1)[0][0]
+        others: dict[str, list[str]] = {}
+        for label, value in values.items():
+            if value != usual:
+                others.setdefault(value, []).append(names.get(label, label))
+        exceptions = tuple((value, tuple(rows)) for value, rows in others.items())
+        found.append(Difference(NAMES.get(key, key), usual, exceptions))
+    return found
+
+
+def _order(key: str) -> tuple[int, str]:
+    known = list(NAMES)
+    return (known.index(key) if key in NAMES else len(known), key)
+
+
+def _flat(config: Mapping[str, Any], inner: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in config.items():
+        key = prefix + name
+        if key in OWN:
+            continue
+        if isinstance(value, dict) and key not in WHOLE:
+            flat |= _flat(value, inner, key + ".")
+        elif key in ("recipe.attack.start", "recipe.attack.mode") and value == "method":
+            flat[key] = str(inner.get(name, "as the method's own code"))
+        else:
+            flat[key] = _text(key, value)
+    return flat
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return {"train_images": "all", "test_images": "all"}.get(key, "none")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key == "recipe.schedule" and isinstance(value, dict):
+        return _schedule(value)
+    if key == "recipe.augmentation" and isinstance(value, dict):
+        return _augmentation(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text('', part)}" for name, part in value.items())
+    return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+
+
+def _schedule(value: Mapping[str, Any]) -> str:
+    kind, at, factors = value.get("kind"), value.get("at") or [], value.get("factors") or []
+    if kind in ("constant", "onecycle"):
+        return str(kind)
+    unit = "step" if kind == "steps" else "epoch"
+    drops = ", ".join(f"×{factor:g} from {unit} {point:g}" for point, factor in zip(at, factors, strict=False))
+    ways = {
+        "piecewise": "0-based, per iteration",
+        "piecewise_epoch": "1-based, per epoch",
+        "interpolate": "interpolated",
+    }
+    return drops + (f" ({ways[kind]})" if kind in ways else "")
+
+
+def _augmentation(value: Mapping[str, Any]) -> str:
+    parts = []
+    if value.get("crop", "none") != "none":
+        parts.append(f"{value['crop']}-padded crop of {value.get('padding')}")
+    if value.get("flip"):
+        parts.append("flip")
+    if value.get("rotation"):
+        parts.append(f"rotation by {value['rotation']:g}°")
+    return ", ".join(parts) or "none"

@@ -1,0 +1,10 @@
+"""TRADES: beta, between the ends that its authors report, 1 and 6, and somewhat beyond."""
+
+from optuna.distributions import FloatDistribution
+
+SPACES = {
+    "paper": {"beta": FloatDistribution(1.0, 10.0, step=1.0)},
+    "continuous": {"beta": FloatDistribution(0.5, 20.0, log=True)},
+}
+
+PAPER_VALUES = {"default": {"beta": 6.0}}

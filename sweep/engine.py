@@ -1,0 +1,262 @@
+"""One study from its store's present state to complete: search, train, evaluate, report, under one Ray Tune run."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sweep import plan
+from sweep.errors import UserError
+from sweep.evaluation_work import evaluations_of
+from sweep.identity import NUMERICS_VERSION
+from sweep.manifests import united
+from sweep.progress import Display, Summary
+from sweep.store import Store
+from sweep.study import Study
+
+TABLE_SECONDS = 120.0
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    *,
+    address: str | None = None,
+    data_dir: str | Path = "data",
+    yes: bool = False,
+    progress: bool = True,
+    budget: str | None = None,
+    retry_failed: bool = False,
+    plugins: Sequence[Path] = (),
+    out: Path | None = Path("reports"),
+    loggers: Sequence[str] = ("tensorboard",),
+    verbose: bool = False,
+) -> Summary:
+    """Runs what the store has not; raises UserError for what cannot work and KeyboardInterrupt after a clean stop."""
+    limit = budget_hours(budget)
+    command = _command(study)
+    if is_complete(study, store, retry_failed):
+        cells = plan.expand(study, plan.chosen_values(study, store))
+        states = plan.states(cells, store)
+        failed = [
+            {"title": f"{cell.label} seed {cell.seed}", "trial": cell.trial, "stored": True}
+            for cell, state in zip(cells, states, strict=True)
+            if state == "failed"
+        ]
+        store.write_manifest(united(store.manifest(study.name), plan.manifest(study, cells)))
+        summary = Summary(study.name, complete=not failed, all_there=True, failed=failed, store=store.uri)
+    else:
+        summary = _compute(
+            study,
+            store,
+            address=address,
+            data_dir=Path(data_dir).absolute(),
+            progress=progress,
+            limit=limit,
+            retry_failed=retry_failed,
+            command=command,
+            out=out,
+            loggers=loggers,
+            verbose=verbose,
+        )
+    summary.command = command
+    if out is not None:
+        summary.written = write_tables(store, study, out, figures=True)
+    if progress:
+        print(summary.text(), file=sys.stderr, flush=True)
+    if summary.interrupted:
+        raise KeyboardInterrupt
+    return summary
+
+
+def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:
+    """Whether nothing is left to compute, found without starting Ray."""
+    chosen = plan.chosen_values(study, store)
+    if any(label not in chosen for label in study.searches()):
+        return False
+    cells = plan.expand(study, chosen)
+    evaluated = set(store.evaluation_paths())
+    for cell, state in zip(cells, plan.states(cells, store), strict=True):
+        if state in ("missing", "broken", "waiting") or (state == "failed" and retry_failed):
+            return False
+        if state == "done" and any(one.record not in evaluated for one in evaluations_of(study, cell)):
+            return False
+    return True
+
+
+def _compute(
+    study: Study,
+    store: Store,
+    *,
+    address: str | None,
+    data_dir: Path,
+    progress: bool,
+    limit: float | None,
+    retry_failed: bool,
+    command: str,
+    out: Path | None,
+    loggers: Sequence[str],
+    verbose: bool,
+) -> Summary:
+    started = time.monotonic()
+    display = Display(study.title, progress)
+    display.say(f"{study.name}: starting Ray")
+    try:
+        from sweep.ray_session import connected
+
+        with connected(address, verbose=verbose), tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
+            from sweep import devices, preflight
+            from sweep.loggers import callbacks
+            from sweep.scheduling import Work
+            from sweep.tuning import Queue, Watch, fit
+            from trainers import plugins
+
+            resources = devices.choose(study)
+            preflight.check(study, store, resources, data_dir)
+            common = {
+                "store": store.uri,
+                "data_dir": str(data_dir),
+                "cpus": resources.cpus,
+                "plugins": plugins.sources(),
+                "commit": _commit(),
+                "numerics": NUMERICS_VERSION,
+                "command": command,
+            }
+            watch: Watch
+
+            def may_start() -> bool:
+                return limit is None or watch.busy_seconds() / 3600 < limit
+
+            work = Work(study, store, common=common, retry_failed=retry_failed, may_start=may_start)
+            with _stop_signals() as stop:
+                queue = Queue(work, resources, stop.is_set)
+                tables = _Tables(study, store, out, work)
+
+                def step() -> None:
+                    display.update(work)
+                    tables.update()
+
+                watch = Watch(queue, study.resources.hang_minutes * 60, step)
+                try:
+                    fit(
+                        queue,
+                        watch,
+                        resources,
+                        retries=study.resources.retries,
+                        scratch=scratch,
+                        callbacks=callbacks(loggers, study, store),
+                    )
+                finally:
+                    work.close()
+            first = min((start for start, _ in watch.spans), default=0.0)
+            last = max((end for _, end in watch.spans), default=0.0)
+            available = devices.slots(resources) * (last - first)
+            return Summary(
+                study.name,
+                complete=work.complete and not work.failed,
+                interrupted=bool(work.left) and may_start(),
+                done=dict(work.done),
+                failed=work.failed,
+                left=work.left,
+                seconds=time.monotonic() - started,
+                device_hours=watch.busy_seconds() / 3600,
+                device_use=min(1.0, watch.busy_seconds() / available) if available > 0 else None,
+                budget_reached=bool(work.left) and not may_start(),
+                store=store.uri,
+            )
+    finally:
+        display.close()
+
+
+class _Tables:
+    """Rewrites the tables now and then as cells complete, so that a long sweep can be read while it runs."""
+
+    def __init__(self, study: Study, store: Store, out: Path | None, work: Any) -> None:
+        self.study, self.store, self.out, self.work = study, store, out, work
+        self._next, self._seen = time.monotonic() + TABLE_SECONDS, 0
+
+    def update(self) -> None:
+        evaluated = self.work.done["evaluate"]
+        if self.out is None or evaluated == self._seen or time.monotonic() < self._next:
+            return
+        write_tables(self.store, self.study, self.out, figures=False)
+        self._next, self._seen = time.monotonic() + TABLE_SECONDS, evaluated
+
+
+def write_tables(store: Store, study: Study, out: Path, *, figures: bool) -> list[Path]:
+    from reports import write_reports
+
+    return list(write_reports(store.uri, [study.name], out, figures=figures))
+
+
+def budget_hours(text: str | None) -> float | None:
+    """'500h', '30min', '1.5h' or a plain number of hours."""
+    if text is None:
+        return None
+    for unit, hours in (("min", 1 / 60), ("h", 1.0), ("d", 24.0), ("", 1.0)):
+        number = text.strip().removesuffix(unit) if unit else text.strip()
+        if text.strip().endswith(unit):
+            try:
+                value = float(number) * hours
+            except ValueError:
+                continue
+            if value >= 0:
+                return value
+    raise UserError(f"--budget {text}: must be device-hours such as 500h, or 30min, or 2d")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """The first Ctrl-C (or SIGTERM, or Slurm's SIGUSR1) asks for a clean stop; the second ends at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    kinds = [signal.SIGINT, signal.SIGTERM]
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def ask(kind: int, frame: Any) -> None:
+        stop.set()
+        print("stopping after the current step; press Ctrl-C again to end at once", file=sys.stderr, flush=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for kind in kinds:
+        signal.signal(kind, ask)
+    try:
+        yield stop
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _command(study: Study) -> str:
+    """How this run was started, for records and messages: the words that a user can type again."""
+    arguments = sys.argv[1:]
+    if Path(sys.argv[0]).name in ("run.py", "sweep", "__main__.py") and arguments:
+        words = arguments[1:] if arguments[0] == "run" else arguments
+        return shlex.join(["python", "-m", "sweep.run", *words])
+    return f"python -m sweep.run --study {study.name}"
+
+
+def _commit() -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None

@@ -1,0 +1,68 @@
+"""Evaluations as pieces of a sweep's work: which a cell still needs, and what a worker does with one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep import plan
+from sweep.evaluation import Evaluation, Item, of_trial, run_item
+from sweep.store import Store
+from sweep.study import Study
+from trainers.suites import EvaluationAttack
+
+# Passes through the network per image, roughly: for the order of work and the time left.
+PASSES = {"clean": 1.0, "fgsm": 2.0, "spsa": 50_000.0, "autoattack": 4_000.0}
+
+
+def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
+    assert cell.trial is not None
+    settings = study.evaluation
+    return [
+        of_trial(
+            cell.trial, cell.config, checkpoint, attack, shards=settings.shards, batch_size=settings.batch_size
+        )
+        for checkpoint in plan.evaluated_checkpoints(study, cell.config)
+        for attack in plan.evaluation_attacks(study)
+    ]
+
+
+def relative_cost(evaluation: Evaluation) -> float:
+    attack = evaluation.attack
+    return evaluation.images * PASSES.get(attack.kind, float(2 * (attack.steps or 1)))
+
+
+def item_payload(item: Item) -> dict[str, Any]:
+    evaluation = item.evaluation
+    return {
+        "evaluation": {
+            "trial": evaluation.trial,
+            "checkpoint": evaluation.checkpoint,
+            "attack": evaluation.attack.model_dump(mode="json", exclude_none=True),
+            "images": evaluation.images,
+            "shards": evaluation.shards,
+            "batch_size": evaluation.batch_size,
+        },
+        "phase": item.phase,
+        "first": item.first,
+        "last": item.last,
+    }
+
+
+def evaluate(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> str:
+    """One item in a worker. It saves after every batch, so a retry computes only what is missing."""
+    from sweep.checkpoints import trial_parts
+    from sweep.worker import device
+
+    facts = dict(job["evaluation"])
+    evaluation = Evaluation(**{**facts, "attack": EvaluationAttack.model_validate(facts["attack"])})
+    item = Item(evaluation, job["phase"], job["first"], job["last"])
+    model, images, labels = trial_parts(
+        job["store"], evaluation.trial, evaluation.checkpoint, job["data_dir"], device()
+    )
+    part = slice(evaluation.first_image, evaluation.first_image + evaluation.images)
+    pieces = run_item(store, item, model, images[part], labels[part], device=device(), commit=job["commit"])
+    for done in pieces:
+        report({"images": done})
+    return "done"

@@ -1,0 +1,108 @@
+"""Pieces of work of a sweep, and the leases on them that keep two drivers from doing the same piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.claims import Claim
+from sweep.evaluation import Evaluation
+from sweep.identity import folder
+from sweep.search import Candidate, Search
+from sweep.store import Store
+from trainers.config import TrialConfig
+
+LEASE_SECONDS = 60.0
+PRIORITY = {"candidate": 0, "train": 1, "evaluate": 2, "diagnose": 3}
+
+
+@dataclass(eq=False)
+class Job:
+    """One piece of work. `payload` is all that its worker gets to know, as plain values."""
+
+    kind: str
+    name: str
+    claim: str
+    label: str
+    seed: int
+    cost: float  # relative, for the order and the time left
+    payload: dict[str, Any]
+    search: Search | None = None
+    candidate: Candidate | None = None
+    evaluation: Evaluation | None = None
+    not_before: float = 0.0
+    started: bool = False
+
+    @property
+    def title(self) -> str:
+        if self.candidate is not None:
+            return f"{self.label} candidate {self.candidate.index}"
+        attack = f" {self.evaluation.attack.name}" if self.evaluation else ""
+        return f"{self.label} seed {self.seed}{attack}"
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Candidates first, since other work waits for a search; then the longest trainings; evaluations fill up."""
+        return PRIORITY[self.kind], -self.cost
+
+
+class Claims:
+    """The leases that this driver holds."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._held: dict[str, Claim] = {}
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours, now or already."""
+        if name not in self._held:
+            claim = self.store.claim(name, LEASE_SECONDS)
+            if claim is None:
+                return False
+            self._held[name] = claim
+        return True
+
+    def release(self, name: str) -> None:
+        claim = self._held.pop(name, None)
+        if claim is not None:
+            claim.release()
+
+    def release_all(self) -> None:
+        for name in list(self._held):
+            self.release(name)
+
+
+def payload(
+    common: Mapping[str, Any], kind: str, label: str, trial: str, config: TrialConfig, **more: Any
+) -> dict[str, Any]:
+    return {
+        **common,
+        "kind": kind,
+        "label": label,
+        "seed": config.seed,
+        "trial": trial,
+        "folder": f"trials/{folder(trial)}",
+        "config": config.model_dump(mode="json"),
+        "epochs": config.recipe.epochs,
+        **more,
+    }
+
+
+def failed_record(job: Job, reason: str, log: list[str]) -> dict[str, Any]:
+    known = {key: job.payload[key] for key in ("trial", "config", "numerics", "commit", "command")}
+    return {
+        "kind": "trial",
+        "format": 1,
+        **known,
+        "status": "failed",
+        "reason": reason,
+        "curve": [],
+        "checkpoints": {},
+        "metrics": {},
+        "versions": {},
+        "device": "",
+        "wall_seconds": 0.0,
+        "steps": 0,
+        "log": log,
+    }

@@ -1,0 +1,259 @@
+"""What a sweep still has to do, and in which order: candidates of searches, then trainings, then evaluations."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sweep import evaluation_work, plan
+from sweep.cost import relative_cost
+from sweep.evaluation import Evaluation, next_items
+from sweep.identity import folder
+from sweep.jobs import Claims, Job, failed_record, payload
+from sweep.manifests import united
+from sweep.search import Search
+from sweep.searches import POLL_SECONDS, Searches, store_search
+from sweep.store import Store
+from sweep.study import Study
+from sweep.worker import candidate_path
+
+
+class Work:
+    """Everything that is left of a study. Another driver may be doing parts of it: those are waited for."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        *,
+        common: Mapping[str, Any],
+        retry_failed: bool = False,
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.study, self.store, self.common = study, store, dict(common)
+        self.retry_failed, self.may_start = retry_failed, may_start
+        self.ready: list[Job] = []  # the most urgent first
+        self.running: list[Job] = []
+        self.failed: list[dict[str, Any]] = []
+        self.done: Counter[str] = Counter()
+        self.best: dict[str, float] = {}
+        self.claims = Claims(store)
+        self.chosen = plan.chosen_values(study, store)
+        self.searches = Searches(study, store, self.claims, self.chosen)
+        self.cells: list[plan.Cell] = []
+        self._known: set[tuple[str, str]] = set()
+        self._open_items: Counter[str] = Counter()  # pieces of an evaluation's present phase that are not done yet
+        self._broken: set[str] = set()  # evaluations of which a piece failed for good
+        self._cost_done = 0.0
+        self._look_at(list(study.labels))
+
+    @property
+    def complete(self) -> bool:
+        return not (self.ready or self.running or self.searches.open)
+
+    @property
+    def left(self) -> int:
+        return len(self.ready) + len(self.running) + len(self.searches.open)
+
+    def progress(self) -> float:
+        """The share of the expected work that is done, by cost."""
+        left = sum(job.cost for job in self.ready) + 0.5 * sum(job.cost for job in self.running) + self._expected()
+        return self._cost_done / (self._cost_done + left) if self._cost_done else 0.0
+
+    def next_job(self) -> Job | None:
+        """The most urgent piece that nobody else has; None if there is nothing to start at the moment."""
+        self._advance_searches()
+        if not self.may_start():
+            return None
+        now = time.monotonic()
+        for job in list(self.ready):
+            if job.not_before > now:
+                continue
+            if not self.claims.take(job.claim):
+                job.not_before = now + POLL_SECONDS
+                continue
+            self.ready.remove(job)
+            if job.evaluation is not None and "phase" not in job.payload:
+                self._open_phase(job)
+            elif self._is_stored(job):  # another driver finished it in the meantime
+                self.claims.release(job.claim)
+                self._after(job)
+            else:
+                self.running.append(job)
+                return job
+            return self.next_job()
+        return None
+
+    def finished(self, job: Job) -> None:
+        """The worker ended well: what it made is in the store."""
+        self.running.remove(job)
+        if job.evaluation is None:
+            self.claims.release(job.claim)
+        self._after(job)
+
+    def interrupted(self, job: Job) -> None:
+        self.running.remove(job)
+        bisect.insort(self.ready, job, key=lambda one: one.order)
+
+    def gave_up(self, job: Job, reason: str, log: list[str]) -> None:
+        """All retries failed: a record says why and how to run it again, and the rest goes on."""
+        self.running.remove(job)
+        facts = {"title": job.title, "trial": job.payload["trial"], "reason": reason, "log": log}
+        self.failed.append({**facts, "command": job.payload["command"]})
+        if job.evaluation is not None:
+            self._broken.add(job.claim)
+            self._close_item(job)
+            return
+        self.store.write_trial_record(failed_record(job, reason, log))
+        self.claims.release(job.claim)
+        if job.search is not None and job.candidate is not None:
+            job.search.tell(job.candidate, "failed", [])
+            store_search(self.store, job.search)
+
+    def close(self) -> None:
+        self.claims.release_all()
+
+    def _look_at(self, labels: list[str]) -> None:
+        """Write down what the study consists of now, and queue what is missing of these labels."""
+        self.cells = plan.expand(self.study, self.chosen)
+        write_manifest(self.study, self.store, self.cells)
+        for cell, state in zip(self.cells, plan.states(self.cells, self.store), strict=True):
+            if cell.label not in labels or cell.trial is None:
+                continue
+            if state == "failed" and not self.retry_failed:
+                self.failed.append({"title": f"{cell.label} seed {cell.seed}", "trial": cell.trial, "stored": True})
+            elif state == "done":
+                self._queue_evaluations(cell)
+            elif state != "collapsed":
+                name = f"trials-{folder(cell.trial)}"
+                facts = self._payload("train", cell.label, cell.trial, cell.config)
+                self._add(Job("train", name, name, cell.label, cell.seed, relative_cost(cell.config), facts))
+
+    def _after(self, job: Job) -> None:
+        self.done[job.kind] += 1
+        self._cost_done += job.cost
+        if job.kind == "candidate":
+            self._tell(job)
+        elif job.kind == "evaluate":
+            self._close_item(job)
+        elif job.kind == "train":
+            record = self.store.trial_record(job.payload["trial"])
+            if record and record["status"] == "done":
+                self._note_best(job.label, record["metrics"])
+                self._queue_evaluations(next(cell for cell in self.cells if cell.trial == job.payload["trial"]))
+
+    def _is_stored(self, job: Job) -> bool:
+        if job.kind not in ("train", "candidate"):
+            return False
+        record = self.store.trial_record(job.payload["trial"])
+        if record is not None:
+            return record["status"] in ("done", "collapsed") or not self.retry_failed
+        return job.kind == "candidate" and self.store.exists(
+            candidate_path(job.payload["search"], job.payload["trial"])
+        )
+
+    def _add(self, job: Job) -> None:
+        if (job.kind, job.name) not in self._known:
+            self._known.add((job.kind, job.name))
+            bisect.insort(self.ready, job, key=lambda one: one.order)
+
+    def _payload(self, kind: str, label: str, trial: str, config: Any, **more: Any) -> dict[str, Any]:
+        command = f"{self.common['command']} --methods {label} --seeds {config.seed} --retry-failed"
+        if kind == "candidate":  # a candidate is run by its search, not by a seed of the tables
+            command = f"{self.common['command']} --methods {label} --retry-failed"
+        return payload(self.common, kind, label, trial, config, command=command, **more)
+
+    # Searches
+
+    def _advance_searches(self) -> None:
+        grown, ended = self.searches.advance()
+        for search in grown:
+            self._queue_candidates(search)
+        for label, chosen, reason in ended:
+            if chosen is None:
+                self.failed.append({"title": f"search of {label}", "reason": reason})
+            else:
+                self.chosen[label] = chosen
+                self._look_at([label])
+
+    def _queue_candidates(self, search: Search) -> None:
+        label = search.settings.label
+        for candidate in search.open():
+            config = self.study.search_config(label, candidate.hyperparameters)
+            name = f"trials-{folder(candidate.trial)}"
+            more = {"search": search.settings.id, "cut_offs": search.cut_offs(candidate)}
+            facts = self._payload("candidate", label, candidate.trial, config, **more)
+            job = Job("candidate", name, name, label, config.seed, relative_cost(config), facts, search, candidate)
+            self._add(job)
+
+    def _tell(self, job: Job) -> None:
+        assert job.search is not None and job.candidate is not None
+        record = self.store.trial_record(job.candidate.trial)
+        if record is None:
+            record = self.store.read_json(candidate_path(job.payload["search"], job.candidate.trial))
+        job.search.tell(job.candidate, record["status"], record["curve"])
+        store_search(self.store, job.search)
+
+    # Evaluations: one entry per evaluation, opened phase by phase into pieces that run side by side
+
+    def _queue_evaluations(self, cell: plan.Cell) -> None:
+        for evaluation in evaluation_work.evaluations_of(self.study, cell):
+            if not self.store.exists(evaluation.record):
+                self._add(self._evaluation(cell.label, cell.config, evaluation))
+
+    def _evaluation(self, label: str, config: Any, evaluation: Evaluation) -> Job:
+        name = evaluation.folder.replace("/", "-")
+        cost = evaluation_work.relative_cost(evaluation)
+        facts = self._payload("evaluate", label, evaluation.trial, config)
+        return Job("evaluate", name, name, label, config.seed, cost, facts, evaluation=evaluation)
+
+    def _open_phase(self, job: Job) -> None:
+        """The evaluation is ours: queue the pieces of its next phase; without any, its record is written now."""
+        assert job.evaluation is not None
+        items = next_items(self.store, job.evaluation)
+        if not items:
+            self.claims.release(job.claim)
+        self._open_items[job.claim] = len(items)
+        for item in items:
+            more = evaluation_work.item_payload(item)
+            cost = job.cost / len(items) / len(job.evaluation.attack.phases)
+            name = f"{job.name}-{item.phase}-{item.first}-{item.last}"
+            piece = Job("evaluate", name, job.claim, job.label, job.seed, cost, {**job.payload, **more})
+            piece.evaluation = job.evaluation
+            self._add(piece)
+
+    def _close_item(self, job: Job) -> None:
+        """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
+        self._open_items[job.claim] -= 1
+        if self._open_items[job.claim]:
+            return
+        if job.claim in self._broken:
+            self.claims.release(job.claim)
+            return
+        assert job.evaluation is not None
+        facts = {key: value for key, value in job.payload.items() if key not in ("evaluation", "phase", "first", "last")}
+        cost = evaluation_work.relative_cost(job.evaluation)
+        name = job.claim
+        whole = Job("evaluate", name, name, job.label, job.seed, cost, facts, evaluation=job.evaluation)
+        self._open_phase(whole)
+
+    def _note_best(self, label: str, metrics: Mapping[str, float]) -> None:
+        for name in ("best_validation_validation_pgd_accuracy", "best_test_test_pgd_accuracy"):
+            if name in metrics:
+                self.best[label] = max(self.best.get(label, 0.0), metrics[name])
+                return
+
+    def _expected(self) -> float:
+        """The cost of work that is not in the queue yet: what a search will ask for, and its label's trainings."""
+        waiting = sum(relative_cost(cell.config) for cell in self.cells if cell.trial is None)
+        for label, search in self.searches.open.items():
+            missing = search.wanted - len(search.candidates) if search else self.study.search[label].candidates
+            waiting += 0.6 * missing * relative_cost(self.study.search_config(label, {}))
+        return waiting
+
+
+def write_manifest(study: Study, store: Store, cells: list[plan.Cell]) -> None:
+    store.write_manifest(united(store.manifest(study.name), plan.manifest(study, cells)))

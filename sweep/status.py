@@ -1,0 +1,131 @@
+"""`python -m sweep.status`: what is done, running, failed and left, read from the store by anyone at any time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from typing import Any
+
+from sweep import listing
+from sweep.errors import UserError
+from sweep.store import Store, open_store
+from sweep.studies import nearest
+
+ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
+
+
+def show(store_uri: str, study: str | None = None, *, as_json: bool = False) -> None:
+    store = open_store(store_uri)
+    facts = gather(store, study)
+    sys.stdout.write((json.dumps(facts, indent=1) if as_json else _text(store, facts)) + "\n")
+
+
+def gather(store: Store, study: str | None = None) -> list[dict[str, Any]]:
+    """One entry per study in the store, or for the one asked for."""
+    manifests = {manifest["name"]: manifest for manifest in store.manifests(broken=[])}
+    if study is not None and study not in manifests:
+        if not manifests:
+            raise UserError(f"store {store.uri} holds no study yet; start one with: sweep run --study {study}")
+        known = ", ".join(sorted(manifests))
+        raise UserError(f"store {store.uri} has no study {study!r}{nearest(study, manifests)} known: {known}")
+    stored, claims = store.trial_states(), store.claims()
+    evaluated = Counter(_trial(path) for path in store.evaluation_paths())
+    progress = _progress(store, claims, stored)
+    wanted = manifests.values() if study is None else [manifests[study]]
+    return [_study(manifest, stored, claims, evaluated, progress) for manifest in wanted]
+
+
+def _study(
+    manifest: dict[str, Any],
+    stored: dict[str, str],
+    claims: dict[str, dict[str, Any]],
+    evaluated: Counter[str],
+    progress: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    attacks = len(manifest["attacks"])
+    trials = []
+    for cell in manifest["cells"]:
+        place = (cell["trial"] or "")[:16]
+        claim = claims.get(f"trials-{place}")
+        state = stored.get(place) or ("running" if claim else "left")
+        trial = {"label": cell["label"], "seed": cell["seed"], "trial": cell["trial"], "state": state}
+        if state == "running":
+            trial["progress"] = progress.get(place)
+        trial["evaluations"] = evaluated[place]
+        trials.append(trial)
+    return {
+        "study": manifest["name"],
+        "title": manifest["title"],
+        "trials": trials,
+        "counts": dict(Counter(trial["state"] for trial in trials)),
+        "evaluations": {
+            "stored": sum(trial["evaluations"] for trial in trials),
+            "wanted": sum(t["state"] not in ("failed", "collapsed") for t in trials) * attacks,
+        },
+        "searches": [{**search, "running": f"searches-{search['id']}" in claims} for search in manifest["searches"]],
+    }
+
+
+def _progress(store: Store, claims: dict[str, Any], stored: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """How far the running trials are, as their workers last wrote it."""
+    running = [name.removeprefix("trials-") for name in claims if name.startswith("trials-")]
+    found = {}
+    for path, data in store.read_many(f"trials/{name}/progress.json" for name in running if name not in stored):
+        found[_trial(path)] = json.loads(data)
+    return found
+
+
+def _trial(path: str) -> str:
+    return path.split("/")[1]
+
+
+def _text(store: Store, facts: list[dict[str, Any]]) -> str:
+    if not facts:
+        return f"store {store.uri} holds no study yet"
+    blocks = []
+    for study in facts:
+        by_label: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for trial in study["trials"]:
+            by_label[trial["label"]].append(trial)
+        rows = []
+        for label, trials in by_label.items():
+            counts = Counter(trial["state"] for trial in trials)
+            rows.append((label, *(counts[state] or "-" for state in ORDER), _seeds(trials)))
+        total = ", ".join(f"{study['counts'][state]:,} {state}" for state in ORDER if study["counts"].get(state))
+        evaluations = study["evaluations"]
+        blocks.append(
+            f"{study['study']}: {study['title']}\n"
+            + listing.columns(("method", *ORDER, "seeds"), rows)
+            + f"\n{listing.count(len(study['trials']), 'trial')}: {total}; "
+            + f"evaluations {evaluations['stored']:,}/{evaluations['wanted']:,}"
+        )
+    return "\n\n".join(blocks)
+
+
+def _seeds(trials: list[dict[str, Any]]) -> str:
+    """The seeds that need a word: running with their epoch, failed, collapsed, broken."""
+    words = []
+    for trial in trials:
+        if trial["state"] == "running":
+            words.append(f"{trial['seed']} {_how_far(trial['progress'])}")
+        elif trial["state"] in ("failed", "collapsed", "broken"):
+            words.append(f"{trial['seed']} {trial['state']}")
+        if len(words) == 8:
+            return "; ".join([*words, "…"])
+    return "; ".join(words)
+
+
+def _how_far(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return "starts"
+    seconds = max(0, int(time.time() - progress["updated"]))
+    ago = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+    return f"epoch {progress['epoch']}/{progress['epochs']} on {progress['host']} {ago} ago"
+
+
+if __name__ == "__main__":
+    from sweep.cli import main
+
+    main(["status", *sys.argv[1:]])

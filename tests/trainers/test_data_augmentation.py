@@ -1,0 +1,86 @@
+"""Crops, flips and rotations against torchvision's own transforms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from trainers.config import Augmentation
+from trainers.data.augmentation import _rotated, augment
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def distinct_image(side: int = 8) -> torch.Tensor:
+    return torch.randint(1, 255, (3, side, side), generator=generator(9), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(("crop", "mode"), [("reflect", "reflect"), ("zero", "constant")])
+def test_crops_are_exactly_the_windows_of_the_padded_image_all_equally_often(crop: str, mode: str) -> None:
+    image = distinct_image()
+    padded = F.pad(image.float()[None], (2, 2, 2, 2), mode=mode)[0].to(torch.uint8)
+    windows = {
+        padded[:, row : row + 8, column : column + 8].numpy().tobytes(): (row, column)
+        for row in range(5)
+        for column in range(5)
+    }
+    batch = augment(image.expand(2500, 3, 8, 8), Augmentation(crop=crop, padding=2), generator())
+    found = [windows[moved.contiguous().numpy().tobytes()] for moved in batch]  # a KeyError is the failure
+    counts = [found.count(window) for window in windows.values()]
+    assert min(counts) > 60 and max(counts) < 145  # 100 expected
+
+
+def test_half_of_the_images_are_flipped() -> None:
+    image = distinct_image()
+    batch = augment(image.expand(1000, 3, 8, 8), Augmentation(flip=True), generator())
+    flipped = sum(bool(torch.equal(moved, image.flip(2))) for moved in batch)
+    kept = sum(bool(torch.equal(moved, image)) for moved in batch)
+    assert flipped + kept == 1000 and 430 < flipped < 570
+
+
+@pytest.mark.parametrize("degrees", [-15.0, -7.3, -0.4, 0.0, 2.1, 11.9, 15.0])
+def test_rotation_is_the_one_of_torchvision_on_pillow_images(degrees: float) -> None:
+    image = torch.randint(1, 255, (32, 32), generator=generator(3), dtype=torch.uint8)
+    rows, columns = _rotated(torch.tensor([degrees], dtype=torch.float64), 32, 32)
+    inside = (rows >= 0) & (rows < 32) & (columns >= 0) & (columns < 32)
+    ours = image[rows.clamp(0, 31), columns.clamp(0, 31)][0] * inside[0]
+    # RandomRotation calls Image.rotate with nearest neighbours and black outside.
+    theirs = np.asarray(Image.fromarray(image.numpy()).rotate(degrees, Image.Resampling.NEAREST, fillcolor=0))
+    differing = (ours.numpy() != theirs).mean()
+    assert differing < 0.01  # Pillow's 16-bit fixed point rounds a few border cases differently
+
+
+def test_rotation_stays_within_its_limit_and_fills_with_zero() -> None:
+    images = torch.full((400, 1, 32, 32), 255, dtype=torch.uint8)
+    turned = augment(images, Augmentation(rotation=15.0), generator())
+    corners = turned[:, 0, [0, 0, 31, 31], [0, 31, 0, 31]]
+    assert (corners == 0).any(1).float().mean() > 0.7 and set(turned.unique().tolist()) == {0, 255}
+    assert (turned[:, 0, 8:24, 8:24] == 255).all()
+
+
+def test_crop_flip_and_rotation_equal_torchvisions_steps_one_after_the_other() -> None:
+    image, count = distinct_image(32), 40
+    together = augment(
+        image.expand(count, 3, 32, 32), Augmentation(crop="zero", padding=4, flip=True, rotation=15.0), generator(5)
+    )
+    draws = torch.rand(4, count, generator=generator(5))
+    padded = F.pad(image, (4, 4, 4, 4)).permute(1, 2, 0).numpy()
+    for moved, (down, right, flip, angle) in zip(together, draws.T.tolist(), strict=True):
+        row, column = int(down * 9), int(right * 9)
+        step = Image.fromarray(padded[row : row + 32, column : column + 32])
+        if flip < 0.5:
+            step = step.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        step = step.rotate((angle * 2 - 1) * 15, Image.Resampling.NEAREST)
+        assert (moved.permute(1, 2, 0).numpy() != np.asarray(step)).mean() < 0.01
+
+
+def test_no_augmentation_returns_the_images_untouched_and_draws_nothing() -> None:
+    images, source = distinct_image()[None], generator()
+    before = source.get_state()
+    assert augment(images, Augmentation(padding=4), source) is images
+    assert torch.equal(before, source.get_state())

@@ -1,0 +1,107 @@
+"""Trainings of a second or two on real digits, for the promises about training that every method makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainers import composition, models
+from trainers.attacks.pgd import LinfAttack
+from trainers.config import Awp as AwpConfig
+from trainers.config import Ddpm, InnerAttack, Recipe, Schedule, Seat, Selection, TrialConfig
+from trainers.data import load as load_data
+from trainers.data.bundle import DataBundle
+from trainers.data.synthetic import SyntheticImages
+from trainers.method import Batch
+from trainers.step import training_step
+from trainers.train import train
+from trainers.weight_perturbation import Awp
+
+SHAPE = (1, 8, 8)
+LATE = 10**6  # an epoch after every warm-up
+
+
+def repeated_steps(name: str, steps: int) -> tuple[float, float]:
+    """The method's own loss before and, averaged over five steps, after training on the same images."""
+    _, wrappers = composition.parse(name)
+    torch.manual_seed(0)
+    data, built = digits(), composition.build(name)
+    model = models.build("small_cnn", 10, shape=SHAPE).train()
+    images, labels = data.train_images[:64].float() / 255, data.train_labels[:64]
+    batch = Batch(images, labels, torch.arange(64), built.new_state(64))
+    awp = Awp(0.01) if "awp" in wrappers else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    losses = []
+    for _ in range(steps):
+        torch.manual_seed(1)
+        generator = torch.Generator().manual_seed(1)
+        attack = LinfAttack(0.1, 0.05, 2, built.start, built.mode, generator)
+        losses.append(training_step(model, optimizer, built.at_epoch(LATE), batch, attack, awp=awp).loss)
+    return losses[0], sum(losses[-5:]) / 5
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def difference_after_interruption(name: str) -> str | None:
+    """What differs between a training in one go and one that is stopped after its second epoch and goes on."""
+    config, data = short_training(name), digits()
+
+    def stop_after_second(row: dict[str, Any]) -> None:
+        if row["epoch"] == 1:
+            raise _Interrupted
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole, parted = Path(folder, "whole"), Path(folder, "parted")
+        expected = train(config, folder=whole, data=data)
+        if expected["status"] != "done":
+            return f"a short training does not finish: {expected['reason']}"
+        try:
+            train(config, folder=parted, data=data, on_epoch=stop_after_second)
+        except _Interrupted:
+            pass
+        found = train(config, folder=parted, data=data)
+        for row, other in zip(expected["curve"], found["curve"], strict=True):
+            for key in row:
+                if key != "seconds" and row[key] != other[key]:
+                    return f"after an interruption {key} of epoch {row['epoch']} is {other[key]}, not {row[key]}"
+        if (whole / "last.safetensors").read_bytes() != (parted / "last.safetensors").read_bytes():
+            return "after an interruption the weights are not the same"
+    return None
+
+
+@cache
+def digits() -> DataBundle:
+    data = load_data("digits", None).limited(100, 32)
+    pictures = np.ascontiguousarray(data.train_images.numpy().transpose(0, 2, 3, 1))
+    return dataclasses.replace(data, synthetic=SyntheticImages(pictures, data.train_labels.numpy()))
+
+
+def short_training(name: str) -> TrialConfig:
+    """Three epochs of four batches, the last of odd size; warm-ups end on either side of the interruption."""
+    base, wrappers = composition.parse(name)
+    declared = composition.resolved_hyperparameters(base)
+    return TrialConfig(
+        dataset="digits",
+        model="small_cnn",
+        method=name,
+        hyperparameters={"warmup_epochs": 1} if "warmup_epochs" in declared else {},
+        awp=AwpConfig(warmup_epochs=2) if "awp" in wrappers else None,
+        seat=Seat() if "seat" in wrappers else None,
+        ddpm=Ddpm(warmup_fraction=0.3) if "ddpm" in wrappers else None,
+        recipe=Recipe(
+            epochs=3,
+            batch_size=33,
+            learning_rate=0.05,
+            schedule=Schedule(kind="piecewise", at=(2.0,), factors=(0.1,)),
+            attack=InnerAttack(epsilon="0.1", step_size="0.05", steps=2),
+        ),
+        selection=Selection(steps=2, step_size="0.05", epsilon="0.1"),
+    )
