@@ -9,7 +9,12 @@ import typer
 
 from sweep.errors import UserError
 
-app = typer.Typer(add_completion=False, help="Tables, tests, figures and one page, made from the records in the store.")
+app = typer.Typer(
+    help="Tables, tests, figures and one page, made from the records in the store.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// address with the records.")]
 StudiesOption = Annotated[
@@ -42,13 +47,15 @@ def diff(
     store: StoreOption = "",
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
+    ] = False,
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
-    from reports import diff as differences
+    from reports.diff import text as difference_text
 
     above = context.obj
-    text = differences.text(None if paper else (store or above["store"]), study or above["study"])
+    text = difference_text(None if paper else (store or above["store"]), study or above["study"])
     if out is None:
         typer.echo(text)
     else:
@@ -65,14 +72,16 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path("export"),
     label: Annotated[str | None, typer.Option(help="Also export this method's weights and RobustBench card.")] = None,
     seed: Annotated[int | None, typer.Option(help="Which of its trainings; default: the first that is done.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="last, best_test or best_validation; default: the study's.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="last, best_test or best_validation; default: the study's.")
+    ] = None,
 ) -> None:
     """All results as one Parquet and CSV file; for a chosen cell its weights and a RobustBench model card."""
-    from reports import export as exports
+    from reports.export import export as write_export
 
     above = context.obj
     studies = study or above["study"]
-    for path in exports.export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
+    for path in write_export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
         typer.echo(str(path))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports import claims, published
-from reports.layout import Cell, with_best
+from reports.layout import Cell, p_text, with_best
 from reports.markdown import escape, grid, render
 from reports.measures import Results
 from reports.published import Printed
@@ -18,6 +18,7 @@ from reports.statistics import ALPHA, Comparison, Sample, compare
 from reports.tables import attack_name
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
+NOT_PRINTED = {**MARKS, "not run": "– not printed"}
 NOISE = (
     "Within noise: a two-sided Welch t-test between the paper's seeds (from its printed mean, std and n) and ours does "
     "not reject at 5 % that both have the same mean; where one side has a single seed, the other's spread stands for "
@@ -48,7 +49,7 @@ def differences(results: Results) -> list[Difference]:
             identity = (key.study, key.label, key.measure, key.epsilon, key.hyperparameters if key.exact else None)
             if identity in found or key.measure == "worst":
                 continue
-            cell = results.cell(key)
+            cell = results.cell(key, table.rounding)
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
             found[identity] = Difference(printed, cell, comparison)
     return list(found.values())
@@ -77,7 +78,12 @@ def _with_borrowed(ours: Sample, paper: Sample, known: Sample) -> Comparison:
 def text(store: str | None, studies: Sequence[str] | None = None) -> str:
     """Markdown. Without a store the paper is judged by its own numbers."""
     if store is None:
-        return "\n\n".join(["# The paper judged by its own numbers", *_self_check(), *_claims(claims.judge(Paper()))]) + "\n"
+        return (
+            "\n\n".join(
+                ["# The paper judged by its own numbers", *_self_check(), *_claims(claims.judge(Paper()), NOT_PRINTED)]
+            )
+            + "\n"
+        )
     results = Results(load(store, studies))
     judged = claims.judge(Ours(results))
     parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(differences(results))]
@@ -88,29 +94,39 @@ def text(store: str | None, studies: Sequence[str] | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _claims(judged: list[claims.Claim]) -> list[str]:
+def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[str]:
     counts = Counter(claim.verdict for claim in judged)
-    shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "does not hold", "undecided", "not run"))
+    shown = ", ".join(f"{marks[verdict]} {counts[verdict]}" for verdict in claims.ORDER)
     rows = [
-        [escape(claim.text), f"§{claim.section}", MARKS[claim.verdict], escape(claim.summary)] for claim in judged
+        [escape(claim.text), f"§{claim.section}", _verdict(claim, marks), escape(claim.summary)] for claim in judged
     ]
     parts = [
-        f"## Claims\n\nOf {len(judged)} claims: {shown}. Parts are judged by Welch's t-test, two-sided, α = 0.05, each by "
+        f"## Claims\n\n{len(judged)} claims: {shown}. Parts are judged by Welch's t-test, two-sided, α = 0.05, each by "
         "itself: a claim that all parts hold needs no correction. Student's p is given beside it.",
         grid(rows, ["Claim", "Section", "Verdict", "Evidence"], numbers=False),
     ]
     detailed = [claim for claim in judged if len(claim.parts) > 1 and claim.verdict != "not run"]
     for claim in detailed:
-        lines = [f"- {MARKS[part.verdict]}, {escape(part.where)}: {escape(part.evidence)}" for part in claim.parts]
-        parts.append(f"**{escape(claim.text)}** (§{claim.section}): {MARKS[claim.verdict]}\n\n" + "\n".join(lines))
+        lines = [f"- {marks[part.verdict]}, {escape(part.where)}: {escape(part.evidence)}" for part in claim.parts]
+        heading = f"**{escape(claim.text)}** (§{claim.section}): {_verdict(claim, marks)}"
+        parts.append(f"{heading}\n\n" + "\n".join(lines))
     return parts
+
+
+def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
+    """A claim about many settings is not settled by the first few."""
+    lacking = claim.counts["not run"]
+    partial = claim.verdict == "holds" and lacking
+    return marks[claim.verdict] + (
+        f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else ""
+    )
 
 
 def _study_claims(results: Results, study: str) -> list[str]:
     judged = claims.judge_study(Ours(results), study)
     if not judged:
         return []
-    rows = [[escape(claim.text), MARKS[claim.verdict], escape(_evidence(claim))] for claim in judged]
+    rows = [[escape(claim.text), _verdict(claim), escape(_evidence(claim))] for claim in judged]
     title = escape(str(results.data.manifests[study].get("title") or study))
     return [
         f"## The same claims on {title} (`{study}`)\n\nNot a setting of the paper: what follows neither supports nor "
@@ -152,14 +168,14 @@ def _row(one: Difference) -> list[str]:
     p = one.comparison.welch
     places = 2 if key.measure in ("margin", "margin_ratio") else 1
     return [
-        escape(key.study),
-        escape(cell.label),
+        f"`{key.study}`",
+        f"`{cell.label}`",
         escape(measure),
         one.printed.text,
         cell.text,
         str(cell.sample.n),
         f"{one.comparison.difference:+.{places}f}",
-        "–" if p is None else f"{p:.3f}",
+        p_text(p),
         {True: "yes", False: "**no**", None: "?"}[one.within_noise],
     ]
 

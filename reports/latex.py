@@ -17,6 +17,7 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \newsavebox{\tablebox}
 \newcommand{\fitted}[1]{\sbox{\tablebox}{#1}\ifdim\wd\tablebox>\linewidth
   \resizebox{\linewidth}{!}{\usebox{\tablebox}}\else\usebox{\tablebox}\fi}
+\setlength{\belowcaptionskip}{4pt}
 \begin{document}
 """
 SPECIAL = {
@@ -53,7 +54,8 @@ def cell_text(cell: Cell) -> str:
 def render(table: Table) -> str:
     width = len(table.columns) + 1
     lines = [rf"% {table.name}", r"\begin{table}[htbp]", r"\centering"]
-    lines += [rf"\caption{{{escape(table.title)}. \footnotesize {escape(' '.join(table.notes))}}}"]
+    title = f"Table {table.number} of the paper: {table.title}" if table.number else table.title
+    lines += [rf"\caption{{{escape(title)}. \footnotesize {escape(' '.join(table.notes))}}}"]
     lines += [r"\fitted{%", rf"\begin{{tabular}}{{l*{{{width - 1}}}{{c}}}}", r"\toprule"]
     lines += _groups(table)
     headers = " & ".join([escape(table.corner), *(escape(column.header) for column in table.columns)])
@@ -100,11 +102,11 @@ def numbers(results: Results, tables: Iterable[Table]) -> str:
             if cell.sample is None or not cell.label:
                 continue
             name = macro_name(results, cell)
+            # Two labels may differ in signs that a macro's name cannot hold; the same cell in two tables is one number.
+            while name in taken and taken[name].key.label != cell.key.label and taken[name].label != cell.label:
+                name += "X"
             if name in taken:
-                if (taken[name].label, taken[name].text) == (cell.label, cell.text):
-                    continue
-                while name in taken:
-                    name += "X"
+                continue
             taken[name] = cell
             mean, spread = cell.rounding.parts(cell.sample)
             lines.append(_macro(name, f"${mean}\\pm {spread}$" if spread else f"${mean}$"))
@@ -127,7 +129,11 @@ def macro_name(results: Results, cell: Cell) -> str:
     words = [key.study, cell.label, key.measure]
     if key.epsilon and key.epsilon != str(results.data.manifests[key.study].get("epsilon", "8/255")):
         words.append(f"eps {key.epsilon}")
-    if key.checkpoint and key.checkpoint != results.shown_checkpoint(key.study) and not key.measure.startswith("margin"):
+    if (
+        key.checkpoint
+        and key.checkpoint != results.shown_checkpoint(key.study)
+        and not key.measure.startswith("margin")
+    ):
         words.append(key.checkpoint)
     return "".join(map(_letters, words))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from reports.statistics import Comparison, Sample, compare_family
+from reports.statistics import NO_SPREAD, Comparison, Sample, compare_family
 
 USUAL_SEEDS = 3  # n is printed beside every cell that has another number of seeds
 
@@ -93,7 +93,7 @@ class Rounding:
     def _spread(self, sample: Sample) -> tuple[str, int]:
         if not sample.spread_known:
             return "", 0
-        if sample.std == 0:
+        if sample.std < NO_SPREAD:
             return "0", 0
         rounded = float(f"{sample.std:.0e}") if sample.std < 9.5 else round(sample.std)
         places = min(3, max(0, -math.floor(math.log10(rounded)))) if rounded else 0

@@ -1,4 +1,4 @@
-"""tables.md: the headline first, then each study's tables and tests, then the paper's tables. Same records, same bytes."""
+"""tables.md: the headline, each study's tables and tests, the paper's tables. The same records give the same bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def marks(cell: Cell) -> str:
 
 
 def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = True) -> str:
-    words = ("Verdict", "Trainings")
+    words = ("Verdict", "Trainings", "Method", "Measure", "Within noise")
     align = ["left" if not numbers or header in words else "right" for header in headers]
     align[0] = "left"
     return tabulate(rows, headers, tablefmt="pipe", colalign=align, disable_numparse=True)
@@ -137,7 +137,9 @@ def _sentence(test: Tests) -> str:
         parts.append(f"less robust: {', '.join(named['worse'])}")
     if named["undecided"]:
         parts.append(f"not decided: {', '.join(named['undecided'])}")
-    rest = [name for verdict, names in named.items() if verdict not in ("better", "worse", "undecided") for name in names]
+    rest = [
+        name for verdict, names in named.items() if verdict not in ("better", "worse", "undecided") for name in names
+    ]
     if rest:
         parts.append(f"not testable yet: {', '.join(rest)}")
     return f"under {attack_name(test.measure)}, {'; '.join(parts)} (Welch, two-sided, Holm, α = 0.05)."
@@ -220,7 +222,9 @@ def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
         known = [row.detectable for row in test.rows if row.detectable is not None and math.isfinite(row.detectable)]
         if known and test is tests[0]:
             middle = sorted(known)[len(known) // 2]
-            n = Counter(row.cell.sample.n for row in test.rows if row.cell.sample and row.cell.sample.n > 1).most_common()[0][0]
+            n = Counter(
+                row.cell.sample.n for row in test.rows if row.cell.sample and row.cell.sample.n > 1
+            ).most_common()[0][0]
             lines[
                 f"With n = {n} and the spread seen here, a true difference must be about {middle:.1f} points for a "
                 "t-test to find it in 4 of 5 repetitions (median over the methods, before Holm)."
@@ -251,10 +255,15 @@ def runs_text(results: Results, study: str) -> str:
         rate = recipe.get("learning_rate", "–")
         length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs', '–')} epochs"
         state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
-        rows.append([escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state])
+        rows.append(
+            [escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state]
+        )
         if counts["failed"]:
             lacking[label] = [one.seed for one in seeds if one.status == "failed"]
-    parts = ["### What was trained", grid(rows, ["Method", "Hyperparameters", "Learning rate", "Length", "Trainings"], False)]
+    parts = [
+        "### What was trained",
+        grid(rows, ["Method", "Hyperparameters", "Learning rate", "Length", "Trainings"], False),
+    ]
     if lacking:
         again = "\n".join(seeds_command(study, [label], seeds) + " --retry-failed" for label, seeds in lacking.items())
         parts.append(f"Failed trainings are run again by:\n\n```\n{again}\n```")

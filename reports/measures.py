@@ -13,6 +13,14 @@ from reports.statistics import Sample
 
 # Column order of the tables; what is not here follows by name, plain methods before combined ones.
 METHOD_ORDER = ("st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr")
+# Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
+DIAGNOSTICS = {
+    "generalization_gap": 100.0,
+    "train_potentially_misclassified": 100.0,
+    "test_potentially_misclassified": 100.0,
+    "gradient_norm_ce_label": 1.0,
+    "gradient_norm_logit_max": 1.0,
+}
 WORST_OF = ("fgsm", "pgd-100", "cw-100", "spsa", "autoattack")
 
 
@@ -182,8 +190,12 @@ class Results:
             return self._margin(planned, checkpoint), False
         if key.measure == "margin_ratio":
             return self._margin_ratio(key, planned, checkpoint), False
+        if key.measure in DIAGNOSTICS:
+            diagnostics = self.data.diagnostics(planned.trial, checkpoint)
+            value = diagnostics.summary.get(key.measure) if diagnostics is not None else None
+            return (None if value is None else DIAGNOSTICS[key.measure] * float(value)), False
         if key.measure == "clean":
-            return self._clean(key.study, planned.trial, checkpoint), False
+            return self.clean_accuracy(key.study, planned.trial, checkpoint), False
         wanted = WORST_OF if key.measure == "worst" else (key.measure,)
         found = [self.evaluation(key.study, planned.trial, checkpoint, name, epsilon) for name in wanted]
         if any(one is None for one in found):
@@ -191,7 +203,8 @@ class Results:
         known = [one for one in found if one is not None]
         return 100 * min(one.accuracy for one in known), any(one.warned for one in known)
 
-    def _clean(self, study: str, trial: str, checkpoint: str) -> float | None:
+    def clean_accuracy(self, study: str, trial: str, checkpoint: str) -> float | None:
+        """In percent."""
         own = self.evaluation(study, trial, checkpoint, "clean", "")
         if own is not None:
             return 100 * own.accuracy

@@ -4,57 +4,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from reports import claims, published
 from reports import figures as drawing
-from reports.layout import Cell, Table, p_text
+from reports.layout import Table, p_text
+from reports.markdown import marks
 from reports.measures import Results
+from reports.page_tables import PageTable, page_table, shorter
 from reports.page_trials import FailedTrial, failed_trials, study_trials
 from reports.protocol import differences
 from reports.records import ReportData
-from reports.significance import study_tests
+from reports.significance import Tests, study_tests
+from reports.sources import Ours
 from reports.tables import attack_name, setting
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A figure with thousands of points is smaller and quicker to show as pixels.
 LARGEST_SVG = 160_000
-
-
-@dataclass(frozen=True)
-class PageCell:
-    cell: Cell
-    target: str  # id of the trials behind it, "" when there are none
-    values: str  # per seed, for the dialog
-
-    @property
-    def sort(self) -> str:
-        return "" if self.cell.sample is None else f"{self.cell.sample.mean:.6f}"
-
-
-@dataclass(frozen=True)
-class Body:
-    header: str
-    rows: tuple[tuple[str, tuple[PageCell, ...]], ...]
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table with methods down and measures across, whichever way the paper printed it."""
-
-    id: str
-    title: str
-    corner: str
-    groups: tuple[tuple[str, int], ...]  # header over so many columns; empty when there are none
-    heads: tuple[str, ...]
-    bodies: tuple[Body, ...]
-    notes: tuple[str, ...]
 
 
 def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
@@ -63,11 +35,14 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
     trials = {name: study_trials(results, name, index) for index, name in enumerate(data.manifests)}
     targets = {(name, one.label): one.id for name, found in trials.items() for one in found}
     shown = [table for table in tables if table.filled or any(cell.planned for cell in table.cells())]
-    pages = [(table, page_table(table, f"table-{index}", targets, results)) for index, table in enumerate(shown)]
+    pages = [(table, page_table(table, f"table-{index}", targets)) for index, table in enumerate(shown)]
     entries = _figures(figures)
     studies = []
     for index, (name, manifest) in enumerate(data.manifests.items()):
         names = results.labels[name]
+        own = [(table, page) for table, page in pages if table.number is None and _study_of(table) == name]
+        drawn = [entry for entry in entries if entry["study"] == name and entry["uri"]]
+        tests = study_tests(results, name)
         studies.append(
             {
                 "id": f"study-{index}",
@@ -75,9 +50,13 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
                 "title": str(manifest.get("title") or name),
                 "setting": setting(manifest),
                 "facts": _facts(results, name),
-                "tables": [page for table, page in pages if table.number is None and _study_of(table) == name],
-                "tests": study_tests(results, name),
-                "figures": [entry for entry in entries if entry["study"] == name and entry["uri"]],
+                "tables": [shorter(page, str(manifest.get("title") or name)) for _, page in own],
+                "hero": next((entry for entry in drawn if entry["name"] == "hero"), None),
+                "figures": [entry for entry in drawn if entry["name"] != "hero"],
+                "tests": tests,
+                "winners": _winners(own),
+                "reference": tests[0].reference_display if tests else "",
+                "verdicts": _verdicts(tests),
                 "lacking": [entry for entry in entries if entry["study"] == name and not entry["uri"]],
                 "differences": differences(manifest, names),
                 "searches": _searches(data, name, names),
@@ -89,7 +68,7 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
         studies=studies,
         paper=[page for table, page in pages if table.number is not None],
         general=[entry for entry in entries if entry["study"] is None and entry["uri"]],
-        claims=[],
+        claims=_claims(results),
         failed=failed,
         problems=data.problems,
     )
@@ -124,45 +103,43 @@ def _csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def marks(cell: Cell) -> str:
-    return ("†" if cell.warned else "") + ("‡" if cell.collapsed else "") + ("§" if cell.failed else "")
+def _claims(results: Results) -> list[dict[str, Any]]:
+    """The paper's claims in its own settings, then what other studies say to them."""
+    source = Ours(results)
+    paper = claims.judge(source)
+    settings = {cell.key.study for table in published.tables() for cell in table.cells()}
+    groups = [_claim_group("In the settings of the paper", "", paper)]
+    for study, manifest in results.data.manifests.items():
+        judged = claims.judge_study(source, study) if study not in settings else []
+        if judged:
+            note = "Not a setting of the paper: what follows neither supports nor refutes it."
+            groups.append(_claim_group(f"The same claims on {manifest.get('title') or study}", note, judged))
+    return groups
 
 
-def page_table(table: Table, name: str, targets: dict[tuple[str, str], str], results: Results) -> PageTable:
-    title = f"Table {table.number}: {table.title}" if table.number else table.title
+def _claim_group(title: str, note: str, judged: list[claims.Claim]) -> dict[str, Any]:
+    known = [claim for claim in judged if claim.verdict != "not run"]
+    return {"title": title, "note": note, "judged": known, "open": [one for one in judged if one not in known]}
 
-    def place(cell: Cell) -> PageCell:
-        target = targets.get((cell.key.study, cell.label), "") if cell.label else ""
-        values = ""
-        if cell.sample is not None and cell.seeds:
-            pairs = zip(cell.seeds, cell.sample.values, strict=False)
-            values = ", ".join(f"seed {seed}: {value:.2f}" for seed, value in pairs)
-        return PageCell(cell, target, values)
 
-    if table.compare == "column" or len(table.columns) == 1:
-        bodies = tuple(
-            Body(block.header, tuple((row.header, tuple(map(place, row.cells))) for row in block.rows))
-            for block in table.blocks
-        )
-        heads = tuple(column.header for column in table.columns)
-        return PageTable(name, title, table.corner or "Method", (), heads, bodies, table.notes)
-    rows = [(block.header, row) for block in table.blocks for row in block.rows]
-    bodies = tuple(
-        Body(
-            group,
-            tuple(
-                (column.header, tuple(place(row.cells[index]) for _, row in rows))
-                for index, column in enumerate(table.columns)
-                if column.group == group
-            ),
-        )
-        for group in dict.fromkeys(column.group for column in table.columns)
-    )
-    spans = tuple((block.header, len(block.rows)) for block in table.blocks)
-    groups = spans if any(header for header, _ in spans) else ()
-    # What stands in a row of the paper's layout stands in a column here.
-    notes = tuple(re.sub(r"(of its|within the) row", r"\1 column", note) for note in table.notes)
-    return PageTable(name, title, "Method", groups, tuple(row.header for _, row in rows), bodies, notes)
+def _winners(own: list[tuple[Table, PageTable]]) -> list[tuple[str, str]]:
+    """The best under AutoAttack, the main table's first row; a single method is no winner."""
+    if not own:
+        return []
+    main = own[0][0]
+    cells = main.blocks[0].rows[0].cells
+    return [(column.header, cell.text) for column, cell in zip(main.columns, cells, strict=True) if cell.best]
+
+
+def _verdicts(tests: list[Tests]) -> list[tuple[str, list[str]]]:
+    if not tests:
+        return []
+    words = {"better": "Better than", "worse": "Worse than", "undecided": "Not told apart from"}
+    return [
+        (text, names)
+        for verdict, text in words.items()
+        if (names := [row.display for row in tests[0].rows if row.verdict == verdict])
+    ]
 
 
 def _study_of(table: Table) -> str | None:

@@ -122,6 +122,9 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
     """The records of the named studies, or of all studies in the store."""
     if isinstance(store, str | Path):
         store = open_store(store)
+        folder = store.local("")
+        if folder is not None and not folder.is_dir():
+            raise UserError(f"there is no store at {store.uri}; --store names its place, python -m sweep.run makes one")
     problems: list[Problem] = []
     manifests = _manifests(store, problems)
     if studies is not None:
@@ -134,8 +137,8 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
     cells = _cells(store, manifests, problems)
     evaluations = _evaluations(store, set(cells["trial"]), problems)
     searches = _searches(store, manifests, problems)
-    known = frozenset(path for path in store.list("diagnostics/") if path.endswith(".json"))
-    return ReportData(store, manifests, cells, evaluations, searches, problems, known)
+    diagnostics = frozenset(path for path in store.list("diagnostics/") if path.endswith(".json"))
+    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics)
 
 
 def _read(store: Store, path: str, kind: str, problems: list[Problem]) -> Record | None:

@@ -128,7 +128,9 @@ def departures(table: Table, results: Results) -> list[str]:
             found[f"{cell.key.study} used only a part of the images."] = None
         epochs = (recipe.get("recipe") or {}).get("epochs")
         if epochs is not None and epochs not in (120, 200, 400) and not recipe["recipe"].get("steps"):
-            found[f"{cell.key.study} trained {cell.label} for {epochs} epochs, which is not the paper's schedule."] = None
+            found[f"{cell.key.study} trained {cell.label} for {epochs} epochs, which is not the paper's schedule."] = (
+                None
+            )
     return list(found)
 
 
@@ -209,7 +211,7 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
     checkpoint = results.shown_checkpoint(study)
     present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
     # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
-    measures = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
+    measures: list[str] = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
     measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
     if not set(measures) - set(MAIN_MEASURES):
         return None

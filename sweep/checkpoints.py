@@ -31,8 +31,8 @@ class Outside:
 
 
 @functools.lru_cache(maxsize=2)
-def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
-    """The model of a trial's checkpoint and its test images, kept for the next item of the same process."""
+def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tuple[Any, TrialConfig]:
+    """The model of a trial's checkpoint, kept for the next piece of work of the same process."""
     from trainers.evaluate import ready
     from trainers.train import load_model
 
@@ -52,8 +52,14 @@ def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | Non
         with tempfile.TemporaryDirectory(prefix="robustsweep-") as folder:
             store.fetch_file(path, Path(folder) / "weights.safetensors")
             model = load_model(config, Path(folder) / "weights.safetensors", device)
-    bundle = _data(config.dataset, data_dir).limited(config.train_images, config.test_images)
-    return ready(model, device), bundle.test_images, bundle.test_labels
+    return ready(model, device), config
+
+
+def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
+    """The model, the test images and their labels."""
+    model, config = trial_model(store_uri, trial, checkpoint, device)
+    bundle = data_set(config.dataset, data_dir).limited(config.train_images, config.test_images)
+    return model, bundle.test_images, bundle.test_labels
 
 
 @functools.lru_cache(maxsize=1)
@@ -61,12 +67,12 @@ def outside_parts(outside: Outside, data_dir: str | None, device: str) -> tuple[
     """The same for weights from elsewhere."""
     from trainers.evaluate import ready
 
-    bundle = _data(outside.dataset, data_dir)
+    bundle = data_set(outside.dataset, data_dir)
     return ready(load_outside(outside), device), bundle.test_images, bundle.test_labels
 
 
 @functools.lru_cache(maxsize=1)
-def _data(name: str, data_dir: str | None) -> Any:
+def data_set(name: str, data_dir: str | None) -> Any:
     from trainers import data
 
     return data.load(name, data_dir, download=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -47,6 +48,25 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+class Interrupted(Exception):
+    """Ctrl-C inside a command, under a name that typer does not turn into 'Aborted!'."""
+
+
+def command(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*arguments: Any, **values: Any) -> None:
+            try:
+                function(*arguments, **values)
+            except KeyboardInterrupt:
+                raise Interrupted from None
+
+        return app.command(**options)(guarded)
+
+    return register
+
+
 StudyOption = Annotated[str, typer.Option("--study", help="A shipped study's name, or a YAML file.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="key=value on top of the study, e.g. train.epochs=2. Repeatable.")
@@ -61,7 +81,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
 
 
-@app.command(help=RUN_HELP)
+@command(help=RUN_HELP)
 def run(
     study: StudyOption = "digits",
     settings: SetOption = None,
@@ -98,7 +118,7 @@ def run(
     )
 
 
-@app.command()
+@command()
 def plan(
     study: StudyOption = "digits",
     settings: SetOption = None,
@@ -118,7 +138,7 @@ def plan(
     command.show(chosen, store, as_json=as_json, cost={"address": address, "data_dir": data_dir, "budget": budget})
 
 
-@app.command()
+@command()
 def status(
     study: Annotated[str | None, typer.Option(help="Only this study; all in the store otherwise.")] = None,
     store: StoreOption = "store",
@@ -130,7 +150,7 @@ def status(
     command.show(store, study, as_json=as_json)
 
 
-@app.command()
+@command()
 def retry(
     study: Annotated[str | None, typer.Option(help="Only this study's trials.")] = None,
     methods: MethodsOption = None,
@@ -144,7 +164,7 @@ def retry(
     upkeep.retry(store, study, methods, seeds, dry_run=dry_run)
 
 
-@app.command()
+@command()
 def gc(
     store: StoreOption = "store",
     keep: Annotated[str, typer.Option(help="Checkpoints kept: selected (what tables show) or all.")] = "selected",
@@ -156,7 +176,7 @@ def gc(
     upkeep.gc(store, keep=keep, dry_run=dry_run)
 
 
-@app.command()
+@command()
 def merge(
     sources: Annotated[list[str], typer.Argument(help="Stores to take records from.")],
     store: StoreOption = "store",
@@ -170,27 +190,28 @@ def merge(
 
 # These parse their own arguments: they are modules that also run alone.
 FORWARDED = {
-    "evaluate": ("sweep.evaluate", "Evaluate a stored checkpoint with an attack or a suite."),
-    "check": ("sweep.check", "Run the contract test on a method or a plug-in file."),
-    "submit": ("sweep.submit", "Submit a study to a Ray cluster, or write Slurm or KubeRay files."),
-    "report": ("reports.__main__", "Write tables, tests, figures and the page from a store."),
-    "diff": ("reports.diff", "Compare two stores, or a store with the published numbers."),
+    "evaluate": ("sweep.evaluate", [], "Evaluate a stored checkpoint with an attack or a suite."),
+    "check": ("sweep.check", [], "Run the contract test on a method or a plug-in file."),
+    "submit": ("sweep.submit", [], "Submit a study to a Ray cluster, or write Slurm or KubeRay files."),
+    "report": ("reports.__main__", [], "Write tables, tests, figures and the page from a store."),
+    "diff": ("reports.__main__", ["diff"], "Compare a store's numbers with the published ones, cell by cell."),
+    "export": ("reports.__main__", ["export"], "Write records as CSV, and a trained model for others to use."),
 }
 
 
-def _forward(name: str, module: str, text: str) -> None:
-    @app.command(
-        name,
+def _forward(name: str, module: str, first: list[str], text: str) -> None:
+    @command(
+        name=name,
         help=f"{text} See 'sweep {name} --help'.",
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def forwarded(context: typer.Context) -> None:
-        sys.argv = [f"sweep {name}", *context.args]
+        sys.argv = [f"sweep {name}", *first, *context.args]
         raise typer.Exit(importlib.import_module(module).main() or 0)
 
 
-for _name, (_module, _text) in FORWARDED.items():
-    _forward(_name, _module, _text)
+for _name, (_module, _first, _text) in FORWARDED.items():
+    _forward(_name, _module, _first, _text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -200,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as fault:
         sys.stderr.write(f"error: {fault}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (Interrupted, KeyboardInterrupt):
         sys.stderr.write(f"\n{NOTHING_LOST}\n")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough

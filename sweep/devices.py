@@ -49,6 +49,17 @@ def choose(study: Study) -> Resources:
     return Resources(gpus, wanted.cpus if wanted.cpus is not None else 1.0, wanted.memory or 0)
 
 
+def local_resources(study: Study, cpus: int) -> tuple[Resources, int]:
+    """The same for this machine alone, without Ray, and how many trials it holds at once."""
+    import torch
+
+    present = torch.cuda.device_count()
+    wanted = study.resources
+    gpus = wanted.gpus if wanted.gpus is not None else (1.0 if present else 0.0)
+    resources = Resources(gpus, wanted.cpus if wanted.cpus is not None else 1.0)
+    return resources, max(1, resources.fits({"CPU": cpus, "GPU": present}))
+
+
 def slots(resources: Resources) -> int:
     """How many trials the cluster holds at once, as it is now."""
     return max(1, math.floor(sum(resources.fits(node["Resources"]) for node in nodes())))

@@ -16,7 +16,7 @@ from typing import Any
 
 from sweep import plan
 from sweep.errors import UserError
-from sweep.evaluation_work import evaluations_of
+from sweep.evaluation_work import diagnoses_of, evaluations_of
 from sweep.identity import NUMERICS_VERSION
 from sweep.manifests import united
 from sweep.progress import Display, Summary
@@ -89,6 +89,8 @@ def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:
         if state in ("missing", "broken", "waiting") or (state == "failed" and retry_failed):
             return False
         if state == "done" and any(one.record not in evaluated for one in evaluations_of(study, cell)):
+            return False
+        if state == "done" and not all(store.exists(path) for path in diagnoses_of(study, cell).values()):
             return False
     return True
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sweep import plan
+from sweep.diagnosis import diagnose_trial, diagnostics_path
 from sweep.evaluation import Evaluation, Item, of_trial, run_item
 from sweep.store import Store
 from sweep.study import Study
+from trainers.config import as_float
 from trainers.suites import EvaluationAttack
 
 # Passes through the network per image, roughly: for the order of work and the time left.
@@ -20,12 +22,17 @@ def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
     assert cell.trial is not None
     settings = study.evaluation
     return [
-        of_trial(
-            cell.trial, cell.config, checkpoint, attack, shards=settings.shards, batch_size=settings.batch_size
-        )
+        of_trial(cell.trial, cell.config, checkpoint, attack, shards=settings.shards, batch_size=settings.batch_size)
         for checkpoint in plan.evaluated_checkpoints(study, cell.config)
         for attack in plan.evaluation_attacks(study)
     ]
+
+
+def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
+    """Checkpoint -> the record that its diagnostics have or will have."""
+    if not study.evaluation.diagnostics or cell.trial is None:
+        return {}
+    return {name: diagnostics_path(cell.trial, name) for name in plan.evaluated_checkpoints(study, cell.config)}
 
 
 def relative_cost(evaluation: Evaluation) -> float:
@@ -65,4 +72,20 @@ def evaluate(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> 
     pieces = run_item(store, item, model, images[part], labels[part], device=device(), commit=job["commit"])
     for done in pieces:
         report({"images": done})
+    return "done"
+
+
+def diagnose(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> str:
+    from sweep.worker import device
+
+    diagnose_trial(
+        job["store"],
+        job["trial"],
+        job["checkpoint"],
+        job["data_dir"],
+        epsilon=as_float(job["epsilon"]),
+        images=job["images"],
+        device=device(),
+        commit=job["commit"],
+    )
     return "done"

@@ -41,7 +41,8 @@ def trial_hash(config: TrialConfig) -> str:
 
 def trial_hashes(config: TrialConfig, seeds: list[int]) -> list[str]:
     """The hashes of one configuration under several seeds; the configuration is made canonical only once."""
-    base = canonical(config.model_dump(mode="python"))
+    # Absent settings are left out: a new optional one in a later version renames no stored trial.
+    base = canonical(config.model_dump(mode="python", exclude_none=True))
     # An integer-valued float and the integer are the same setting: 1.0 and 1 must not name two trials.
     base["hyperparameters"] = {name: _number(value) for name, value in base["hyperparameters"].items()}
     hashes = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from sweep import listing
 from sweep.errors import UserError
-from sweep.manifests import agree
+from sweep.manifests import agree, united
 from sweep.records import BrokenRecord
 from sweep.store import ATTENTION, FORMAT, RECORD, FolderStore, Store, open_store
 from sweep.upkeep import existing
@@ -35,6 +35,8 @@ def merge(store_uri: str, sources: list[str], *, dry_run: bool = False) -> int:
             verdict = _compare(known, record)
             if verdict == "theirs":
                 holder[path], moves[path] = (store, record), store
+            elif verdict == "both":
+                holder[path], moves[path] = (store, _joined(known, record)), store
             elif verdict != "same":
                 faults.append(f"{path}: {verdict}\n    {other.uri}\n    {store.uri}")
     if faults:
@@ -73,7 +75,7 @@ def _is_outcome(path: str) -> bool:
 
 
 def _compare(known: dict[str, Any], new: dict[str, Any]) -> str:
-    """'same', 'theirs' when the new one is further, or what is wrong in words."""
+    """'same', 'theirs' when the new one is further, 'both' to be joined, or what is wrong in words."""
     kind = known.get("kind")
     if kind != new.get("kind"):
         return f"one is a {kind} record, the other a {new.get('kind')} record"
@@ -86,10 +88,24 @@ def _compare(known: dict[str, Any], new: dict[str, Any]) -> str:
     if kind == "study":
         if not agree(known, new):
             return "the same name for two different studies; rename one of the files and run it again"
-        return "theirs"  # united with the stored one when it is written
+        trials = {(cell["label"], cell["seed"]): cell["trial"] for cell in known["cells"]}
+        for cell in new["cells"]:
+            before = trials.get((cell["label"], cell["seed"]))
+            if before and cell["trial"] and before != cell["trial"]:
+                return f"different trials under {cell['label']!r} seed {cell['seed']}; give one another label"
+        return "same" if _joined(known, new) == known else "both"
     if _outcome(known) != _outcome(new):
         return f"two different outcomes of one {kind}"
     return "same"
+
+
+def _joined(known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """One manifest of two; where one side's search has not chosen yet, the other side's cells count."""
+    undecided = (
+        sum(cell["trial"] is None for cell in known["cells"]),
+        sum(cell["trial"] is None for cell in new["cells"]),
+    )
+    return united(known, new) if undecided[0] > undecided[1] else united(new, known)
 
 
 def _outcome(record: dict[str, Any]) -> Any:
@@ -106,7 +122,7 @@ def _outcome(record: dict[str, Any]) -> Any:
 def _copy(source: Store, target: Store, path: str, record: dict[str, Any]) -> None:
     """What belongs to a record first, the record last: a merge that is cut off has merged nothing by halves."""
     if record["kind"] == "study":
-        target.write_manifest(record)
+        target.write_json(path, record)
         return
     folder = path.rpartition("/")[0]
     if record["kind"] in ("trial", "search"):

@@ -9,7 +9,7 @@ from typing import Any
 from sweep.identity import digest, folder, trial_hashes
 from sweep.store import FORMAT, Store
 from sweep.study import Study
-from trainers import composition, suites
+from trainers import composition, declarations, suites
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
@@ -121,6 +121,7 @@ def manifest(study: Study, cells: list[Cell]) -> dict[str, Any]:
             for cell in cells
             if cell.seed == study.seeds[0]
         },
+        "inner_attacks": {label: declarations.inner_attack(study.method(label)) for label in study.labels},
     }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 15.0
-NAMES = {"candidate": "search", "train": "train", "evaluate": "evaluate"}
+NAMES = {"candidate": "search", "train": "train", "evaluate": "evaluate", "diagnose": "diagnose"}
 
 
 @dataclass
@@ -110,7 +110,11 @@ class Display:
             self._last = line
 
     def line(self, work: Work) -> str:
-        stages = [f"{noun} {work.done[kind]} done, {_running(work, kind)} running" for kind, noun in NAMES.items()]
+        stages = [
+            f"{noun} {work.done[kind]} done, {_running(work, kind)} running"
+            for kind, noun in NAMES.items()
+            if work.done[kind] or _running(work, kind)
+        ]
         parts = [*stages, f"{len(work.failed)} failed"]
         if work.best:
             label = max(work.best, key=lambda name: work.best[name])
@@ -148,8 +152,10 @@ class Display:
             shown = ", ".join(now[:4]) + (f" and {len(now) - 4} more" if len(now) > 4 else "")
             waiting = sum(job.kind == kind for job in (*work.ready, *work.running) if not job.started)
             table.add_row(noun, str(work.done[kind]), str(len(now)), str(waiting), shown)
-        best = ", ".join(f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3])
-        table.caption = f"{len(work.failed)} failed; best robust accuracy so far: {best or 'none yet'}; left {self._time_left(work)}"
+        best = ", ".join(
+            f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]
+        )
+        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {self._time_left(work)}"
         return table
 
 

@@ -56,7 +56,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
     except (ConnectionError, ValueError, RuntimeError) as fault:
         raise UserError(
             f"cannot join the Ray cluster at {address}: {_first_line(fault)}\n"
-            "Is it running and reachable? With a token, RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH must be set here too"
+            "Is it running and reachable? If it asks for a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here too"
         ) from None
 
 

@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from sweep.errors import UserError
 from sweep.identity import canonical, canonical_json
 
-ATTEMPTS = 50
+ATTEMPTS = 10
 
 
 class Distinct(BaseSampler):

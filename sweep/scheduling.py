@@ -107,7 +107,8 @@ class Work:
             self._broken.add(job.claim)
             self._close_item(job)
             return
-        self.store.write_trial_record(failed_record(job, reason, log))
+        if job.kind != "diagnose":
+            self.store.write_trial_record(failed_record(job, reason, log))
         self.claims.release(job.claim)
         if job.search is not None and job.candidate is not None:
             job.search.tell(job.candidate, "failed", [])
@@ -146,7 +147,9 @@ class Work:
                 self._queue_evaluations(next(cell for cell in self.cells if cell.trial == job.payload["trial"]))
 
     def _is_stored(self, job: Job) -> bool:
-        if job.kind not in ("train", "candidate"):
+        if job.kind == "diagnose":
+            return self.store.exists(job.payload["result"])
+        if job.kind == "evaluate":
             return False
         record = self.store.trial_record(job.payload["trial"])
         if record is not None:
@@ -203,6 +206,13 @@ class Work:
         for evaluation in evaluation_work.evaluations_of(self.study, cell):
             if not self.store.exists(evaluation.record):
                 self._add(self._evaluation(cell.label, cell.config, evaluation))
+        for checkpoint, path in evaluation_work.diagnoses_of(self.study, cell).items():
+            if not self.store.exists(path):
+                settings = self.study.evaluation
+                more = {"checkpoint": checkpoint, "epsilon": settings.epsilon, "images": settings.images}
+                facts = self._payload("diagnose", cell.label, str(cell.trial), cell.config, result=path, **more)
+                name = path.removesuffix(".json").replace("/", "-")
+                self._add(Job("diagnose", name, name, cell.label, cell.seed, 1.0, facts))
 
     def _evaluation(self, label: str, config: Any, evaluation: Evaluation) -> Job:
         name = evaluation.folder.replace("/", "-")
@@ -234,7 +244,9 @@ class Work:
             self.claims.release(job.claim)
             return
         assert job.evaluation is not None
-        facts = {key: value for key, value in job.payload.items() if key not in ("evaluation", "phase", "first", "last")}
+        facts = {
+            key: value for key, value in job.payload.items() if key not in ("evaluation", "phase", "first", "last")
+        }
         cost = evaluation_work.relative_cost(job.evaluation)
         name = job.claim
         whole = Job("evaluate", name, name, job.label, job.seed, cost, facts, evaluation=job.evaluation)

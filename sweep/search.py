@@ -82,7 +82,7 @@ class Search:
         self.settings, self.journal, self._hash_of = settings, journal, hash_of
         if record and record["space"] != self._space_record():
             raise UserError(
-                f"search {settings.id} was begun in another space; delete searches/{settings.id} in the store to start anew"
+                f"searches/{settings.id} was begun in another space; delete that folder of the store to begin anew"
             )
         self.candidates = [_from_record(row) for row in (record or {}).get("candidates", [])]
         self._optuna: OptunaSearch | None = None

@@ -13,6 +13,8 @@ from sweep.errors import UserError
 from sweep.store import Store, open_store
 from sweep.studies import nearest
 
+SHOWN = 10
+EXPLAINED = 100  # failed trials whose record is opened for its reason
 ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
 
 
@@ -34,7 +36,13 @@ def gather(store: Store, study: str | None = None) -> list[dict[str, Any]]:
     evaluated = Counter(_trial(path) for path in store.evaluation_paths())
     progress = _progress(store, claims, stored)
     wanted = manifests.values() if study is None else [manifests[study]]
-    return [_study(manifest, stored, claims, evaluated, progress) for manifest in wanted]
+    facts = [_study(manifest, stored, claims, evaluated, progress) for manifest in wanted]
+    for one in facts:
+        one["searches"] = [_search(store, entry, claims) for entry in one["searches"]]
+        for trial in [trial for trial in one["trials"] if trial["state"] in ("failed", "collapsed")][:EXPLAINED]:
+            record = store.trial_record(trial["trial"]) or {}
+            trial["reason"] = record.get("reason")
+    return facts
 
 
 def _study(
@@ -64,7 +72,22 @@ def _study(
             "stored": sum(trial["evaluations"] for trial in trials),
             "wanted": sum(t["state"] not in ("failed", "collapsed") for t in trials) * attacks,
         },
-        "searches": [{**search, "running": f"searches-{search['id']}" in claims} for search in manifest["searches"]],
+        "searches": manifest["searches"],
+    }
+
+
+def _search(store: Store, entry: dict[str, Any], claims: dict[str, Any]) -> dict[str, Any]:
+    record = store.search_record(entry["id"])
+    state = record["status"] if record else "left"
+    if state in ("left", "running"):  # a record says running also when its driver was stopped
+        state = "running" if f"searches-{entry['id']}" in claims else "left"
+    candidates = record["candidates"] if record else []
+    return {
+        **entry,
+        "state": state,
+        "finished": sum(candidate["state"] != "open" for candidate in candidates),
+        "wanted": record["wanted"] if record else None,
+        "chosen": record["chosen"] if record and state == "done" else None,
     }
 
 
@@ -95,12 +118,24 @@ def _text(store: Store, facts: list[dict[str, Any]]) -> str:
             rows.append((label, *(counts[state] or "-" for state in ORDER), _seeds(trials)))
         total = ", ".join(f"{study['counts'][state]:,} {state}" for state in ORDER if study["counts"].get(state))
         evaluations = study["evaluations"]
-        blocks.append(
-            f"{study['study']}: {study['title']}\n"
-            + listing.columns(("method", *ORDER, "seeds"), rows)
-            + f"\n{listing.count(len(study['trials']), 'trial')}: {total}; "
-            + f"evaluations {evaluations['stored']:,}/{evaluations['wanted']:,}"
-        )
+        lines = [
+            f"{study['study']}: {study['title']}",
+            listing.columns(("method", *ORDER, "seeds"), rows),
+            f"{listing.count(len(study['trials']), 'trial')}: {total}; "
+            f"evaluations {evaluations['stored']:,}/{evaluations['wanted']:,}",
+        ]
+        for search in study["searches"]:
+            chose = f", chose {listing.settings(search['chosen'])}" if search["chosen"] else ""
+            wanted = f", {search['finished']}/{search['wanted']} candidates" if search["wanted"] else ""
+            lines.append(f"search {search['label']}: {search['state']}{wanted}{chose}")
+        lines += [
+            f"{trial['label']} seed {trial['seed']} {trial['state']}: {trial['reason']} (trials/{trial['trial'][:16]})"
+            for trial in study["trials"]
+            if trial.get("reason")
+        ][:SHOWN]
+        if study["counts"].get("failed"):
+            lines.append("to run failed trials again: sweep retry, then the same run command")
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 

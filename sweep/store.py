@@ -220,7 +220,7 @@ class FolderStore(Store):
         return True
 
     def exists(self, path: str) -> bool:
-        return self._at(path).exists()
+        return self._at(path).is_file()
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         start = self._at(prefix) if prefix else self.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
@@ -14,6 +14,8 @@ from sweep.errors import UserError
 from sweep.studies import nearest
 from sweep.study_file import merged
 from trainers.config import Amount, Awp, Ddpm, Hyperparameter, Recipe, Seat, Selection, Strict, TrialConfig
+
+Part = TypeVar("Part", Recipe, Selection)
 
 
 def _or_empty(value: Any) -> Any:
@@ -165,9 +167,11 @@ class Study(Strict):
         search = self.search[label]
         config = self.config(label, hyperparameters, search.seed)
         train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
-        recipe = Recipe.model_validate(merged(config.recipe.model_dump(), train))
-        selection = Selection.model_validate(merged(config.selection.model_dump(), search.selection))
-        return config.model_copy(update={"recipe": recipe, "selection": selection})
+        changed = {
+            "recipe": _overridden(config.recipe, train),
+            "selection": _overridden(config.selection, search.selection),
+        }
+        return config.model_copy(update=changed)
 
     def _build(self, label: str, hyperparameters: Mapping[str, Any], seed: int) -> TrialConfig:
         from trainers import composition, declarations, plugins
@@ -181,8 +185,8 @@ class Study(Strict):
             model=self.model,
             method=name,
             hyperparameters=declarations.resolved_hyperparameters(name, {**entry.hyperparameters, **hyperparameters}),
-            recipe=Recipe.model_validate(merged(self.train.model_dump(), entry.train)),
-            selection=Selection.model_validate(merged(self.selection.model_dump(), entry.selection)),
+            recipe=_overridden(self.train, entry.train),
+            selection=_overridden(self.selection, entry.selection),
             train_images=self.train_images,
             test_images=self.test_images,
             margins=self.margins,
@@ -192,6 +196,10 @@ class Study(Strict):
             seat=(entry.seat or Seat()) if "seat" in wrappers else None,
             ddpm=(entry.ddpm or Ddpm()) if "ddpm" in wrappers else None,
         )
+
+
+def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
+    return type(base).model_validate(merged(base.model_dump(), changes)) if changes else base
 
 
 def parse_seeds(text: str) -> list[int]:

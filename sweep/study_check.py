@@ -161,6 +161,8 @@ def _parts(
     model: type[BaseModel], path: str, value: dict[str, Any], base: dict[str, Any] | None = None
 ) -> Iterator[Fault]:
     """Faults of a recipe or selection, or of an override of one; those that the base has already are not repeated."""
+    if base is not None and not value:
+        return
     whole = value if base is None else merged(base, value)
     known = set() if base is None else {fault.path for fault in _validate(model, base, path)}
     yield from (fault for fault in _validate(model, whole, path) if fault.path not in known)

@@ -106,7 +106,9 @@ class Watch(Unsaved, Callback):
         self.trials[trial.trial_id] = trial
         self.queue.jobs[trial.trial_id].started = True
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         now = time.monotonic()
         took = now - self.seen.get(trial.trial_id, now)
         self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), took)

@@ -44,9 +44,15 @@ def tune_trainable(config: dict[str, Any]) -> None:
 def run(job: Mapping[str, Any], report: Report) -> None:
     from sweep import evaluation_work
 
-    work = {"train": train_trial, "candidate": train_trial, "evaluate": evaluation_work.evaluate}[job["kind"]]
+    kinds = {
+        "train": train_trial,
+        "candidate": train_trial,
+        "evaluate": evaluation_work.evaluate,
+        "diagnose": evaluation_work.diagnose,
+    }
+    work = kinds[job["kind"]]
     store = open_store(job["store"])
-    with _fresh_process(job["cpus"]), _scratch(store, job["folder"]) as place, _log(store, job["folder"], place):
+    with _fresh_process(job["cpus"]), _scratch(store, job["folder"]) as place, _log(store, job, place):
         _load_plugins(job["plugins"])
         started = time.time()
         state = work(job, store, place, report)
@@ -55,6 +61,7 @@ def run(job: Mapping[str, Any], report: Report) -> None:
 
 def train_trial(job: Mapping[str, Any], store: Store, place: Path, report: Report) -> str:
     """Train to the end, or as a search's candidate to the rung where it falls behind; the record comes last."""
+    from sweep.checkpoints import data_set
     from trainers.checkpoint import load_resume
     from trainers.train import train
 
@@ -85,7 +92,7 @@ def train_trial(job: Mapping[str, Any], store: Store, place: Path, report: Repor
             data_dir=job["data_dir"],
             device=device(),
             on_epoch=after_epoch,
-            data=_data(config.dataset, job["data_dir"]),
+            data=data_set(config.dataset, job["data_dir"]),
         )
     except Pruned:
         state = load_resume(place / "resume.pt") or {}
@@ -198,13 +205,6 @@ def _push(store: Store, path: str, place: Path, without: str = "") -> None:
             store.push_file(file, f"{path}/{file.name}")
 
 
-@functools.lru_cache(maxsize=1)
-def _data(name: str, data_dir: str) -> Any:
-    from trainers import data
-
-    return data.load(name, data_dir, download=False)
-
-
 def _load_plugins(sources: Mapping[str, str]) -> None:
     from trainers import plugins
 
@@ -248,11 +248,12 @@ def _scratch(store: Store, path: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _log(store: Store, path: str, place: Path) -> Iterator[None]:
+def _log(store: Store, job: Mapping[str, Any], place: Path) -> Iterator[None]:
     """Everything that is printed goes to the trial's log.txt, and a failure's traceback with it."""
     file = place / "log.txt"
     with file.open("a", encoding="utf-8", buffering=1) as log:
-        log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} start on {socket.gethostname()}\n")
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        log.write(f"{now} {job['kind']} {job['label']} on {socket.gethostname()}\n")
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             try:
                 yield
@@ -260,7 +261,7 @@ def _log(store: Store, path: str, place: Path) -> Iterator[None]:
                 traceback.print_exc(file=log)
                 log.flush()
                 if store.local("") is None:
-                    store.push_file(file, f"{path}/log.txt")
+                    store.push_file(file, f"{job['folder']}/log.txt")
                 raise
 
 

@@ -234,9 +234,9 @@ def repeats_its_step(name: str) -> None:
 
 
 def lowers_its_loss(name: str) -> None:
-    first, last = short_training.repeated_steps(name, 30)
+    first, last = short_training.repeated_steps(name, 20)
     if not last < first:
-        raise Broken(f"30 steps on the same images moved the loss from {first:.4g} to {last:.4g}")
+        raise Broken(f"20 steps on the same images moved the loss from {first:.4g} to {last:.4g}")
 
 
 def resumes_exactly(name: str) -> None:

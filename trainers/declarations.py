@@ -23,6 +23,13 @@ def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None =
     return composition.resolved_hyperparameters(name, hyperparameters, declared=method)
 
 
+def inner_attack(name: str) -> dict[str, str]:
+    """Where the method's own code starts the inner attack, and in which BatchNorm mode it runs."""
+    base = composition.parse(name)[0]
+    method = declared(base) if base in methods.names() else composition.method_class(base)
+    return {"start": method.start, "mode": method.mode}
+
+
 @cache
 def declared(base: str) -> type[Method]:
     """A class with the fields of a shipped method and nothing else of it."""
@@ -37,12 +44,12 @@ def declared(base: str) -> type[Method]:
         if any(isinstance(item, ast.FunctionDef) and item.name == "__post_init__" for item in node.body):
             break
         above = Method if parent == "Method" else declared(_file_of(places[parent]))
-        fields: list[ast.stmt] = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        fields: list[ast.stmt] = [item for item in node.body if isinstance(item, ast.AnnAssign | ast.Assign)]
         kept = ast.ClassDef(node.name, node.bases, [], fields or [ast.Pass()], [])
         module = ast.fix_missing_locations(ast.Module([kept], []))
         space: dict[str, Any] = {parent: above, "hyperparameter": hyperparameter, "__name__": __name__}
         try:
-            exec(compile(module, f"{base}.py", "exec"), space)
+            exec(compile(module, f"{base}.py", "exec", dont_inherit=True), space)
         except NameError:  # a default or an annotation that needs more of the file
             break
         found: type[Method] = dataclasses.dataclass(frozen=True)(space[node.name])

@@ -1,4 +1,4 @@
-"""What the paper looks at beside accuracy: margins on attacked training data, gradient norms, provable doubt, the gap."""
+"""What the paper looks at beside accuracy: margins on attacked training data, gradient norms, doubt, the gap."""
 
 from __future__ import annotations
 

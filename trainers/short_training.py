@@ -36,12 +36,12 @@ def repeated_steps(name: str, steps: int) -> tuple[float, float]:
     images, labels = data.train_images[:64].float() / 255, data.train_labels[:64]
     batch = Batch(images, labels, torch.arange(64), built.new_state(64))
     awp = Awp(0.01) if "awp" in wrappers else None
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
     for _ in range(steps):
         torch.manual_seed(1)
         generator = torch.Generator().manual_seed(1)
-        attack = LinfAttack(0.1, 0.05, 2, built.start, built.mode, generator)
+        attack = LinfAttack(0.05, 0.025, 2, built.start, built.mode, generator)
         losses.append(training_step(model, optimizer, built.at_epoch(LATE), batch, attack, awp=awp).loss)
     return losses[0], sum(losses[-5:]) / 5
 

@@ -101,7 +101,7 @@ def _draw(study: StudyView, varied: str, fixed: str, label: str, fixed_name: str
 
 
 def _study(varied: str) -> str:
-    return {"M": "ablation_m", "lam": "ablation_lambda"}[varied]
+    return {"M": "cifar10_m_effect", "lam": "cifar10_lambda_effect"}[varied]
 
 
 def _series(study: StudyView, varied: str, fixed: str, fixed_name: str) -> list[Series]:

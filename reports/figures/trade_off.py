@@ -55,7 +55,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.set_ylabel("robust accuracy, AutoAttack (%)")
     _place_names(figure, axis, points)
     caption = (
-        f"Clean accuracy against robust accuracy under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
+        f"Robust accuracy is that under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
         "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
     )
     return figure, caption

@@ -33,7 +33,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     figure.supylabel("accuracy (%)", fontsize=9)
     style.legend_above(figure, list(handles.values()), list(handles), columns=4)
     caption = (
-        "Training curves: lines are means over seeds, bands reach from the lowest to the highest seed; the diamond "
+        "Lines are means over seeds, bands reach from the lowest to the highest seed; the diamond "
         f"marks the mean curve's best PGD accuracy on the test set. {study.title}."
     )
     return figure, caption

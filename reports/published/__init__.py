@@ -50,10 +50,13 @@ class Published:
     unit: str
     spec: dict[str, Any]
 
+    @property
+    def rounding(self) -> Rounding:
+        return Rounding(self.spec.get("decimals", 1), self.spec.get("digits"))
+
     def table(self, fill: Callable[[Key, Rounding], Cell]) -> Table:
         """The paper's layout, each cell filled by `fill`."""
-        spec = self.spec
-        rounding = Rounding(spec.get("decimals", 1), spec.get("digits"))
+        spec, rounding = self.spec, self.rounding
         blocks = []
         for block in spec["blocks"]:
             rows = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.store import Store, open_store
+from sweep.store import FolderStore
 
 EPOCHS = 30
 IMAGES = 400
@@ -52,6 +52,15 @@ TRAJECTORIES = {
 }
 
 
+class QuickStore(FolderStore):
+    """Writes without waiting for the disk: a test's store need not survive a power cut."""
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
 def trial_name(study: str, label: str, seed: int) -> str:
     return hashlib.sha256(f"{study}/{label}/{seed}".encode()).hexdigest()
 
@@ -67,9 +76,9 @@ def write_store(
     components: bool = True,
     search: bool = True,
     failed: tuple[tuple[str, int], ...] = (("mma", 2),),
-) -> Store:
+) -> QuickStore:
     """One study with the given methods; `failed` lists (label, seed) of trials that broke."""
-    store = open_store(folder)
+    store = QuickStore(folder)
     methods = METHODS if methods is None else methods
     cells, configs = [], {}
     for label, entry in methods.items():

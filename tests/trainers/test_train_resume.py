@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from small_trials import every_kind_of_trial, small_trial
+
 from trainers import train as training_module
 from trainers.checkpoint import load_resume
 from trainers.train import train

@@ -19,7 +19,9 @@ class RememberingSquare(SquareAttack):
         if self.norm != "Linf":
             return super().attack_single_run(x, y)
         with torch.inference_mode():
-            return self._search(x, y)
+            queries, found = self._search(x, y)
+        # Copies made outside are ordinary tensors again: the caller may use them where gradients are recorded.
+        return queries.clone(), found.clone()
 
     def _search(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         count, channels, height, width = images.shape
@@ -74,7 +76,7 @@ class RememberingSquare(SquareAttack):
                 active, labels, best, margins = active[kept], labels[kept], best[kept], margins[kept]
                 lower, upper, changed = lower[kept], upper[kept], changed[kept]
         result[active] = best
-        return queries, result.clone()
+        return queries, result
 
     def side(self, query: int, channels: int, height: int, width: int) -> int:
         share = self.p_selection(query) * (channels * height * width) / channels

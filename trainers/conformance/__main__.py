@@ -17,6 +17,7 @@ class FamilyResult:
     cases: int = 0
     error: float = 0.0
     faults: list[str] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -29,10 +30,10 @@ def main(arguments: list[str]) -> int:
         print(f"{arguments[0]}: {error}", file=sys.stderr)
         return 2
     print(table(results))
-    faults = [fault for result in results.values() for fault in result.faults]
+    faults = [fault for result in results.values() for fault in result.unusable + result.faults]
     for fault in faults:
         print(fault, file=sys.stderr)
-    return 1 if faults else 0
+    return 2 if any(result.unusable for result in results.values()) else 1 if faults else 0
 
 
 def run(path: Path) -> dict[str, FamilyResult]:
@@ -46,10 +47,15 @@ def run(path: Path) -> dict[str, FamilyResult]:
     for case in cases:
         result = results.setdefault(case.family, FamilyResult())
         result.cases += 1
-        for difference in differences(case):
-            result.error = max(result.error, difference.error)
-            if difference.fault:
-                result.faults.append(f"{case.id}: {difference.field} {difference.fault}")
+        try:
+            found = differences(case)
+        except OracleFault as fault:
+            result.unusable.append(f"{case.id}: {fault}")
+            continue
+        result.error = max([result.error, *(difference.error for difference in found)])
+        result.faults += [
+            f"{case.id}: {difference.field} {difference.fault}" for difference in found if difference.fault
+        ]
     return results
 
 
@@ -57,9 +63,10 @@ def differences(case: Case) -> list[Difference]:
     family = FAMILIES[case.family]
     try:
         produced = family.compute(case)
-    except (OracleFault, ValueError, TypeError, KeyError, IndexError, RuntimeError) as error:
-        # Arrays and hyperparameters are the file's: whatever they break is a fault of this case.
-        raise OracleFault(f"case {case.id!r} cannot be computed: {str(error).splitlines()[0]}") from error
+    except Exception as error:
+        # Arrays and hyperparameters are the file's: whatever they break is a fault of this case, and is said.
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise OracleFault(f"cannot be computed: {kind}{(str(error).splitlines() or [''])[0]}") from error
     return [
         found
         for name, value in case.expected.items()
@@ -71,7 +78,8 @@ def table(results: dict[str, FamilyResult]) -> str:
     width = max(len(name) for name in results)
     lines = [f"{'family':<{width}}  cases  largest error"]
     for name, result in sorted(results.items()):
-        verdict = "" if not result.faults else f"   {len(result.faults)} values differ"
+        verdict = f"   {len(result.faults)} values differ" if result.faults else ""
+        verdict += f"   {len(result.unusable)} cases cannot be computed" if result.unusable else ""
         lines.append(f"{name:<{width}}  {result.cases:5d}  {result.error:13.2e}{verdict}")
     cases = sum(result.cases for result in results.values())
     lines.append(f"{len(results)} families, {cases} cases, {sum(len(r.faults) for r in results.values())} differences")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers import evaluate
+from trainers import diagnostics, evaluate
 from trainers.attacks import autoattack
 from trainers.attacks.spsa import estimate_gradient, perturb
 from trainers.conformance.method_families import recorded_state
@@ -177,4 +177,14 @@ def square_p_schedule(case: Case) -> dict[str, Any]:
         "iterations": iterations,
         "p": [attack.p_selection(number) for number in iterations],
         "s": [attack.side(number, 3, 32, 32) for number in iterations],
+    }
+
+
+def potentially_misclassified(case: Case) -> dict[str, Any]:
+    model, images = case.network().eval(), torch.arange(len(case.labels))
+    facts = diagnostics.gradient_facts(model, case.x, case.labels, images, case.number("eps"))
+    return {
+        "logit_margin_loss": facts["clean_margin"],
+        "grad_l1": facts["gradient_norm_logits"],
+        "flag": facts["potentially_misclassified"],
     }

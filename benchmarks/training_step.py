@@ -1,0 +1,232 @@
+"""What a training step costs, against the official loop written plainly and against each method's floor.
+
+    python -m benchmarks.training_step [--methods at sovr] [--repeats 5] [--batch-size 32]
+
+PreActResNet-18, PGD-10, one thread, processor time (so that a busy machine distorts little), interleaved repeats, medians
+of ratios taken within a repeat. A floor is the bare forwards and backwards a method cannot do without, on the network
+as we train it:
+
+    at, sovr, ovr, ewat   10 x (train forward + input gradient), closing forward, forward + full backward, clean forward
+    gairat, mail          10 x (eval forward + input gradient), forward + full backward, clean forward
+    mart                  as gairat, with a second forward in the loss and its backward
+    trades, tsovr         eval forward (target), 10 x (eval forward + input gradient), two forwards + full backward,
+                          one more forward of the clean images
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainers import composition, models
+from trainers.assembly import place
+from trainers.attacks.pgd import LinfAttack
+from trainers.method import Batch
+from trainers.step import training_step
+
+EPSILON, STEP_SIZE, STEPS = 8 / 255, 2 / 255, 10
+METHODS = ("at", "sovr", "ewat", "gairat", "mail", "mart", "trades", "tsovr")
+LIMIT_OF_PLAIN, LIMIT_OF_FLOOR, LIMIT_OF_SWITCH = 0.68, 1.05, 1.01
+WITHOUT_LOGGING = ("trades", "tsovr")
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
+    return models.build("preact_resnet18", 10, shape=(3, 32, 32), mean=mean, std=std).train()
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+
+def plain_step(model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, labels: Tensor, noise: Tensor) -> None:
+    """The official adversarial training iteration: every attack step is a full backward()."""
+    model.train()
+    delta = torch.clamp(EPSILON * noise, -images, 1 - images).requires_grad_()
+    for _ in range(STEPS):
+        loss = F.cross_entropy(model(torch.clamp(images + delta, 0, 1)), labels)
+        loss.backward()
+        assert delta.grad is not None
+        moved = torch.clamp(delta.detach() + STEP_SIZE * delta.grad.sign(), -EPSILON, EPSILON)
+        delta.data = torch.clamp(moved, -images, 1 - images)
+        delta.grad.zero_()
+    F.cross_entropy(model(images + delta), labels, reduction="none").detach()
+    adversarial = torch.clamp(images + delta.detach(), 0, 1)
+    loss = F.cross_entropy(model(adversarial), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    F.cross_entropy(model(images), labels).detach()
+
+
+def our_step(name: str, model: nn.Module, batch: Batch, attack: LinfAttack | None = None) -> Callable[[], object]:
+    method, optimizer = composition.build(name), optimizer_of(model)
+    attack = attack or LinfAttack(EPSILON, STEP_SIZE, STEPS, start=method.start, mode=method.mode)
+    logs = name not in WITHOUT_LOGGING
+    return lambda: training_step(model, optimizer, method, batch, attack, log_clean_forward=logs)
+
+
+def floor_step(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Nothing but the passes through the network that the method needs."""
+    trades = name in WITHOUT_LOGGING
+    train_mode = name in ("at", "sovr", "ovr", "ewat")
+    parameters = list(model.parameters())
+    model.train(train_mode)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    if trades:
+        with torch.no_grad():
+            model(images)
+    for _ in range(STEPS):
+        attacked = images.detach().requires_grad_()
+        torch.autograd.grad(F.cross_entropy(model(attacked), labels), attacked)
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    model.train()
+    for _ in range(2 if train_mode else 1):
+        with torch.no_grad():
+            model(images)
+    loss = F.cross_entropy(model(images), labels)
+    if trades or name == "mart":
+        loss = loss + F.cross_entropy(model(images), labels)
+    loss.backward()
+    model.zero_grad()
+
+
+def same_numbers() -> float:
+    """The largest difference, in float64, between the weights and buffers of both loops after two steps."""
+    torch.manual_seed(1)
+    images, labels = torch.rand(4, 3, 32, 32, dtype=torch.float64), torch.arange(4)
+    noise = torch.rand_like(images) * 2 - 1
+    plain = network().double()
+    ours = place(copy.deepcopy(plain), torch.device("cpu"))
+    attack = LinfAttack(EPSILON, STEP_SIZE, STEPS, draw=lambda _: noise)
+    optimizer = optimizer_of(plain)
+    step = our_step("at", ours, Batch(images, labels, labels, {}), attack)
+    for _ in range(2):
+        plain_step(plain, optimizer, images, labels, noise)
+        step()
+    pairs = zip(plain.state_dict().values(), ours.state_dict().values(), strict=True)
+    return max(float((a.double() - b.double()).abs().max() / (a.double().abs().max() + 1e-12)) for a, b in pairs)
+
+
+def measure(names: list[str], repeats: int, batch_size: int) -> dict[str, list[dict[str, float]]]:
+    torch.manual_seed(1)
+    images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
+    noise = torch.rand_like(images) * 2 - 1
+    batch = Batch(images, labels, torch.arange(batch_size), {})
+    plain, floor = network(), place(network(), torch.device("cpu"))
+    plain_optimizer = optimizer_of(plain)
+    cases: dict[str, Callable[[], object]] = {
+        "plain": lambda: plain_step(plain, plain_optimizer, images, labels, noise)
+    }
+    for name in names:
+        cases[name] = our_step(name, place(network(), torch.device("cpu")), batch)
+        cases[f"{name} floor"] = lambda name=name: floor_step(name, floor, images, labels)  # type: ignore[misc]
+    times: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
+    for repeat in range(-1, repeats):  # the first round warms up
+        for case, run in cases.items():
+            wall, processor = time.perf_counter(), time.process_time()
+            run()
+            taken = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
+            if repeat >= 0:
+                times[case].append(taken)
+    return times
+
+
+def ratio(times: dict[str, list[dict[str, float]]], case: str, to: str) -> float:
+    pairs = zip(times[case], times[to], strict=True)
+    return statistics.median(a["processor"] / b["processor"] for a, b in pairs)
+
+
+def _peak_of(kind: str, batch_size: int, pipe: object) -> None:
+    """In a process of its own: how far memory rises above what the model and the images need."""
+    torch.set_num_threads(1)
+    model = place(network(), torch.device("cpu"))
+    images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
+    attack = LinfAttack(EPSILON, STEP_SIZE, 1, final_forward=False)
+
+    def work() -> None:
+        if kind == "attack":
+            attack(model, images, lambda logits: F.cross_entropy(logits, labels))
+        else:
+            F.cross_entropy(model(images), labels).backward()
+
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    work()
+    pipe.send(_memory("VmHWM") - before)  # type: ignore[attr-defined]
+
+
+def _memory(field: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+def peak_memory(kind: str, batch_size: int) -> float:
+    """MiB."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_peak_of, args=(kind, batch_size, sender))
+    process.start()
+    peak = receiver.recv()
+    process.join()
+    return peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=32)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    names = list(dict.fromkeys(["at", *arguments.methods]))
+    times = measure(names, arguments.repeats, arguments.batch_size)
+    rows = [
+        {
+            "method": name,
+            "seconds": statistics.median(taken["processor"] for taken in times[name]),
+            "of_plain": ratio(times, name, "plain") if name in ("at", "sovr") else None,
+            "of_floor": ratio(times, name, f"{name} floor"),
+            "of_at": ratio(times, name, "at"),
+        }
+        for name in names
+    ]
+    memory = {kind: peak_memory(kind, arguments.batch_size) for kind in ("attack", "training")}
+    result = {
+        "batch_size": arguments.batch_size,
+        "repeats": arguments.repeats,
+        "plain_seconds": statistics.median(taken["processor"] for taken in times["plain"]),
+        "rows": rows,
+        "largest_relative_difference": same_numbers(),
+        "peak_mebibytes": memory,
+        "times": times,
+    }
+    print(f"plain official AT step: {result['plain_seconds']:.2f} s (batch {arguments.batch_size}, one thread)\n")
+    print(f"{'method':10}{'seconds':>9}{'of plain':>10}{'of floor':>10}{'of AT':>8}")
+    for row in rows:
+        of_plain = f"{row['of_plain']:.3f}" if row["of_plain"] is not None else "-"
+        print(f"{row['method']:10}{row['seconds']:9.2f}{of_plain:>10}{row['of_floor']:10.3f}{row['of_at']:8.3f}")
+    print(f"\nlimits: {LIMIT_OF_PLAIN} of plain (at, sovr), {LIMIT_OF_FLOOR} of floor, sovr {LIMIT_OF_SWITCH} of AT")
+    print(f"same numbers as the plain loop: largest relative difference {result['largest_relative_difference']:.1e}")
+    print(f"peak memory: attack step {memory['attack']:.0f} MiB, training step {memory['training']:.0f} MiB")
+    target = Path(__file__).parent / "results" / "training_step.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"written: {target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""`python -m reports export`: all results as one table, and a chosen model as weights with a RobustBench card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.measures import Results
+from reports.records import ReportData, load
+from sweep.errors import UserError
+
+# RobustBench's names of what it knows; others go by our own.
+DATASETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
+ARCHITECTURES = {
+    "preact_resnet18": "PreActResNet-18",
+    "wrn_34_10": "WideResNet-34-10",
+    "wrn_28_10_silu": "WideResNet-28-10",
+}
+
+
+def export(
+    store: str | Path,
+    studies: Sequence[str] | None,
+    out: Path,
+    *,
+    label: str | None = None,
+    seed: int | None = None,
+    checkpoint: str | None = None,
+) -> list[Path]:
+    data = load(store, studies)
+    if label is None and (seed is not None or checkpoint is not None):
+        raise UserError("--seed and --checkpoint choose a model: give its --label too")
+    out.mkdir(parents=True, exist_ok=True)
+    frame = results_frame(data)
+    written = [out / "results.csv", out / "results.parquet"]
+    frame.to_csv(written[0], index=False)
+    frame.to_parquet(written[1], index=False)
+    if label is not None:
+        written += export_model(data, label, out, seed=seed, checkpoint=checkpoint)
+    return written
+
+
+def results_frame(data: ReportData) -> pd.DataFrame:
+    """One row per trial and evaluation; a trial without any evaluation has one row too, so that holes are seen."""
+    columns = ["study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "commit"]
+    cells = data.cells[[*columns, "device", "wall_seconds"]].copy()
+    cells["hyperparameters"] = [json.dumps(value, sort_keys=True) for value in cells["hyperparameters"]]
+    for fact in ("dataset", "model", "protocol"):
+        cells[fact] = [str(data.manifests[study].get(fact)) for study in cells["study"]]
+    wanted = [
+        "trial",
+        "checkpoint",
+        "attack",
+        "epsilon",
+        "attack_id",
+        "images",
+        "accuracy",
+        "clean_accuracy",
+        "warnings",
+    ]
+    evaluations = data.evaluations[wanted].copy()
+    evaluations["warnings"] = ["; ".join(found) for found in evaluations["warnings"]]
+    numbers = {"accuracy": "float64", "clean_accuracy": "float64", "images": "Int64"}
+    joined = cells.merge(evaluations, on="trial", how="left").astype(numbers)
+    joined["wall_seconds"] = joined["wall_seconds"].astype("float64")
+    return joined.sort_values(["study", "label", "seed", "checkpoint", "attack", "epsilon"], ignore_index=True)
+
+
+def export_model(
+    data: ReportData, label: str, out: Path, *, seed: int | None = None, checkpoint: str | None = None
+) -> list[Path]:
+    """The weights as safetensors, RobustBench's model_info JSON, and a card that says where they come from."""
+    row = _chosen(data, label, seed)
+    study, trial = str(row["study"]), str(row["trial"])
+    manifest = data.manifests[study]
+    checkpoint = checkpoint or data.headline(study)
+    stored = row["checkpoints"] or {}
+    weights = f"trials/{trial}/{checkpoint}.safetensors"
+    which = f"{study}/{label} seed {row['seed']}"
+    if checkpoint not in stored:
+        raise UserError(f"{which} has no checkpoint {checkpoint!r}; it has: {', '.join(stored)}")
+    if not data.store.exists(weights):
+        raise UserError(f"{which}: the store has no file {weights}; its weights were cleared away or never copied here")
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", f"{study}_{label}_seed{row['seed']}_{checkpoint}")
+    target = out / f"{name}.safetensors"
+    data.store.fetch_file(weights, target)
+    expected = stored[checkpoint].get("sha256")
+    if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
+        target.unlink()
+        raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
+    info = out / "model_info" / DATASETS.get(manifest["dataset"], str(manifest["dataset"])) / "Linf" / f"{name}.json"
+    info.parent.mkdir(parents=True, exist_ok=True)
+    _write(info, robustbench_card(data, row, checkpoint, name))
+    card = out / f"{name}.card.json"
+    _write(card, _provenance(data, row, checkpoint, target.name, expected))
+    return [target, info, card]
+
+
+def _chosen(data: ReportData, label: str, seed: int | None) -> pd.Series:
+    cells = data.cells
+    if label not in set(cells["label"]):
+        raise UserError(f"no label {label!r}; known: {', '.join(sorted(set(cells['label'])))}")
+    done = cells[(cells["label"] == label) & (cells["status"] == "done")]
+    if seed is not None:
+        done = done[done["seed"] == seed]
+    if done.empty:
+        which = f"seed {seed} of " if seed is not None else ""
+        raise UserError(f"{which}{label!r} has no finished training")
+    if done["study"].nunique() > 1:
+        raise UserError(f"{label!r} is in several studies ({', '.join(sorted(set(done['study'])))}): give one --study")
+    return done.sort_values("seed").iloc[0]
+
+
+def robustbench_card(data: ReportData, row: pd.Series, checkpoint: str, name: str) -> dict[str, Any]:
+    """RobustBench's model_info fields. Accuracies are texts in percent there."""
+    study = str(row["study"])
+    manifest = data.manifests[study]
+    results = Results(data)
+    epsilon = str(manifest.get("epsilon", "8/255"))
+    trial = str(row["trial"])
+    attacked = results.evaluation(study, trial, checkpoint, "autoattack", epsilon)
+    clean = results.clean_accuracy(study, trial, checkpoint)
+    if attacked is None or clean is None:
+        raise UserError(f"{study}/{row['label']} seed {row['seed']} is not evaluated with AutoAttack at {checkpoint!r}")
+    robust = f"{100 * attacked.accuracy:.2f}"
+    model = str(manifest["model"])
+    card: dict[str, Any] = {
+        "link": "",
+        "name": f"{row['display']} ({study}, seed {row['seed']})",
+        "authors": "",
+        "additional_data": "+ddpm" in str(row["method"]),
+        "number_forward_passes": "1",
+        "dataset": DATASETS.get(manifest["dataset"], str(manifest["dataset"])),
+        "venue": "",
+        "architecture": ARCHITECTURES.get(model, model),
+        "eps": epsilon,
+        "clean_acc": f"{clean:.2f}",
+        "reported": robust,
+        "autoattack_acc": robust,
+        "unreliable": attacked.warned,
+        "footnote": f"Checkpoint {checkpoint}, {attacked.images} test images; weights {name}.safetensors.",
+    }
+    return card
+
+
+def _provenance(data: ReportData, row: pd.Series, checkpoint: str, weights: str, sha256: str | None) -> dict[str, Any]:
+    trial = str(row["trial"])
+    mine = data.evaluations[(data.evaluations["trial"] == trial) & (data.evaluations["checkpoint"] == checkpoint)]
+    return {
+        "weights": weights,
+        "sha256": sha256,
+        "input": "images in [0, 1]; the standardisation is part of the model",
+        "study": row["study"],
+        "label": row["label"],
+        "method": row["method"],
+        "seed": int(row["seed"]),
+        "trial": trial,
+        "checkpoint": checkpoint,
+        "epoch": (row["checkpoints"] or {}).get(checkpoint, {}).get("epoch"),
+        "config": row["config"],
+        "versions": row["versions"],
+        "commit": row["commit"],
+        "device": row["device"],
+        "command": row["command"],
+        "evaluations": [
+            {"attack": settings, "images": int(images), "accuracy": float(accuracy), "warnings": list(warnings)}
+            for settings, images, accuracy, warnings in zip(
+                mine["settings"], mine["images"], mine["accuracy"], mine["warnings"], strict=True
+            )
+        ],
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=False, ensure_ascii=False) + "\n", encoding="utf-8")

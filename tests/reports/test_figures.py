@@ -1,0 +1,241 @@
+"""Figures: what is drawn equals the tables, what is missing says why, and the same numbers give the same bytes."""
+
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import synthetic
+from matplotlib import rc_context
+
+from reports import figures
+from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off
+from reports.figures.view import Missing, StudyView
+from reports.layout import Key
+from reports.measures import Results
+from reports.records import load
+from sweep.store import open_store
+
+EVERYTHING = {
+    **{label: synthetic.METHODS[label] for label in ("st", "at", "ovr", "gairat", "sovr", "sovr+awp")},
+    "sovr_m20": synthetic.ABLATIONS["sovr_m20"],
+    "sovr_l6": synthetic.ABLATIONS["sovr_l6"],
+}
+HOSTILE = "</script><img src=x onerror=alert(1)>$\\frac{x}\x00\x1b[31m"
+
+
+@pytest.fixture(autouse=True)
+def figure_style():
+    with rc_context(style.RC):
+        yield
+
+
+@pytest.fixture(scope="module")
+def full_store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    synthetic.write_store(folder, methods=EVERYTHING, failed=(("gairat", 2),))
+    return folder
+
+
+def view_of(folder: Path, study: str = "synthetic") -> StudyView:
+    return StudyView(Results(load(folder)), study)
+
+
+@pytest.fixture
+def view(full_store) -> StudyView:
+    return view_of(full_store)
+
+
+def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
+    first = figures.draw_all(load(full_store), tmp_path / "first")
+    entries = figures.read_index(tmp_path / "first")
+    assert [entry.name for entry in entries] == ["toy_trajectories", *(name for name, _, _ in figures.FIGURES)]
+    assert [entry.name for entry in entries if not entry.files] == []
+    assert all(entry.caption and entry.title for entry in entries)
+    assert len(first) == 2 * len(entries) + 1
+    for path in first:
+        if path.suffix == ".svg":
+            ElementTree.parse(path)
+            assert b"<dc:date>" not in path.read_bytes()
+        elif path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+    second = figures.draw_all(load(full_store), tmp_path / "second")
+    assert [a.name for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()] == []
+
+
+def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_path):
+    store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, search=False)
+    for path in store.list("trials") + store.list("evaluations") + store.list("diagnostics"):
+        store.delete(path)
+    figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
+    toy, *others = figures.read_index(tmp_path / "out")
+    assert toy.files
+    assert len(others) == len(figures.FIGURES)
+    for entry in others:
+        assert not entry.files and entry.reason, entry
+        assert entry.command.startswith("python -m sweep.run --study "), entry
+
+
+def test_an_empty_store_gives_the_toy_problem_only(tmp_path):
+    open_store(tmp_path / "store").write("readme", b"")
+    drawn = figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
+    assert [path.name for path in drawn] == ["toy_trajectories.svg", "toy_trajectories.png", "index.json"]
+
+
+def test_bars_have_the_heights_of_the_tables(view):
+    figure, caption = bars.draw(view)
+    assert "run alone" in caption
+    heights = sorted(round(bar.get_height(), 6) for axis in figure.axes for bar in axis.patches if bar.get_height() > 0)
+    expected = []
+    for method in view.methods:
+        for attack, *_ in bars.ATTACKS:
+            sample = view.results.cell(Key("synthetic", method.label, attack)).sample
+            assert sample is not None
+            expected.append(round(sample.mean, 6))
+    assert heights == sorted(value for value in expected if value > 0)
+
+
+def test_bars_show_phases_when_the_components_were_not_run_alone(tmp_path):
+    synthetic.write_store(tmp_path, methods={"at": synthetic.METHODS["at"]}, components=False, diagnostics=False)
+    figure, caption = bars.draw(view_of(tmp_path))
+    assert "after each phase" in caption
+    assert len(figure.axes[0].patches) == len(bars.ATTACKS)
+
+
+def test_failed_and_collapsed_trials_are_in_no_figure(tmp_path):
+    store = synthetic.write_store(tmp_path, methods=EVERYTHING, failed=(("gairat", 2),))
+    collapsed = synthetic.trial_name("synthetic", "at", 0)
+    record = store.read_json(f"trials/{collapsed[:16]}/record.json")
+    store.write_json(f"trials/{collapsed[:16]}/record.json", {**record, "status": "collapsed", "reason": "loss is NaN"})
+    counts = {method.label: method.accuracies("autoattack").size for method in view_of(tmp_path).methods}
+    assert counts["gairat"] == 2 and counts["at"] == 2 and counts["sovr"] == 3
+
+
+def test_hero_is_sorted_and_leaves_standard_training_out(view):
+    figure, _ = hero.draw(view)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    best_first = sorted(
+        (method for method in view.methods if method.base != "st"), key=lambda one: one.accuracies("autoattack").mean()
+    )
+    assert names == [method.name for method in best_first]
+
+
+def test_trade_off_has_a_line_of_equal_sum_through_sovr(view):
+    figure, _ = trade_off.draw(view)
+    sums = [float(method.accuracies("clean").mean() + method.accuracies("autoattack").mean()) for method in view.methods
+            if method.base == "sovr"]  # fmt: skip
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--" and len(line.get_xdata()) == 2]
+    totals = [float(x + y) for line in dashed for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    assert any(total == pytest.approx(max(sums)) for total in totals)
+    assert {text.get_text() for text in figure.axes[0].texts} >= {"SOVR", "AT", "SOVR+AWP"}
+
+
+def test_histograms_hold_every_training_image_once(view):
+    figure, _ = margins.draw_logit(view)
+    outlines = [axis.patches for axis in figure.axes if axis.get_visible()]
+    assert len(outlines) == 2 * len(view.methods)
+    for correct, wrong, total in outlines:
+        assert correct.get_data().values.sum() <= 100 + 1e-6
+        assert wrong.get_data().values.sum() == pytest.approx(100)
+        np.testing.assert_allclose(wrong.get_data().baseline, correct.get_data().values)
+        np.testing.assert_allclose(total.get_data().values, wrong.get_data().values)
+
+
+def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):
+    figure, _ = effects.draw_rate(view)
+    container = figure.axes[2].containers[0]
+    assert list(container.lines[0].get_xdata(orig=False)) == [0.0, 20.0, 40.0]
+    by_label = {method.label: method for method in view.methods}
+    expected = [by_label[label].accuracies("autoattack").mean() for label in ("at", "sovr_m20", "sovr")]
+    np.testing.assert_allclose(container.lines[0].get_ydata(orig=False), expected)
+    assert container.get_label() == "SOVR, λ = 0.4"
+
+
+def test_effect_of_lambda_needs_two_values(tmp_path):
+    synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False, failed=())
+    with pytest.raises(Missing, match="lam"):
+        effects.draw_lambda(view_of(tmp_path))
+
+
+def test_margin_trajectories_state_the_ratio_at_the_last_epoch(view):
+    figure, caption = margin_trajectories.draw(view)
+    assert {line.get_label() for line in figure.axes[0].lines} >= {"CE, w=1", "OVR, w=1"}
+    by_label = {method.label: method for method in view.methods}
+
+    def last(label: str) -> float:
+        return float(np.mean([curve[-1] for curve in by_label[label].curves("train_margin")]))
+
+    assert f"{last('ovr') / last('at'):.2f} for w=1" in caption
+
+
+def test_margin_trajectories_tell_weights_apart(tmp_path):
+    synthetic.write_store(tmp_path, methods=synthetic.TRAJECTORIES, diagnostics=False, components=False, search=False)
+    figure, caption = margin_trajectories.draw(view_of(tmp_path))
+    lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
+    assert {line.get_label() for line in lines} == {"CE, w=1", "CE, w=5", "OVR, w=1", "OVR, w=5"}
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 4
+    assert "for w=1" in caption and "for w=5" in caption
+
+
+def test_search_history_rises_and_marks_the_chosen_candidate(view):
+    figure, _ = search.draw_history(view)
+    steps = [line for axis in figure.axes for line in axis.lines if line.get_label() == "best so far"]
+    assert len(steps) == 2
+    for line in steps:
+        assert np.all(np.diff(line.get_ydata()) >= 0)
+    chosen = [line for axis in figure.axes for line in axis.lines if line.get_label() == "chosen"]
+    assert [line.get_ydata()[0] for line in chosen] == [line.get_ydata()[-1] for line in steps]
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        [{"hyperparameters": {"M": 40, "lam": 0.4}, "value": 0.5, "pruned": False}],
+        [{"hyperparameters": {"beta": b}, "value": 0.4 + b / 100, "pruned": b == 2} for b in (1.0, 2.0, 6.0)],
+        [{"hyperparameters": {"M": m, "lam": m / 100}, "value": 0.5, "pruned": False} for m in range(10, 100, 10)],
+        [{"hyperparameters": {"M": 40, "lam": 0.4}, "value": None}, {"hyperparameters": {}, "value": 0.3}],
+    ],
+    ids=["one candidate", "one hyperparameter", "all on a line", "holes"],
+)
+def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
+    store = synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False)
+    for name in ("synthetic-sovr", "synthetic-tsovr"):
+        record = store.read_json(f"searches/{name}/record.json")
+        store.write_json(f"searches/{name}/record.json", {**record, "candidates": candidates, "chosen": None})
+    view = view_of(tmp_path)
+    for draw in (search.draw_landscape, search.draw_history):
+        figure, _ = draw(view)
+        figure.draw_without_rendering()
+
+
+def test_one_seed_and_hostile_names_still_give_wellformed_files(tmp_path):
+    methods = {HOSTILE: (HOSTILE, "at", {}, *synthetic.METHODS["at"][3:]), "sovr": synthetic.METHODS["sovr"]}
+    synthetic.write_store(tmp_path / "store", title=HOSTILE, methods=methods, seeds=(5,), failed=())
+    drawn = figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
+    assert len(drawn) > 20
+    for path in drawn:
+        if path.suffix == ".svg":
+            elements = {element.tag.rpartition("}")[2] for element in ElementTree.parse(path).iter()}
+            assert not elements & {"script", "img", "foreignObject"}, path
+
+
+def test_methods_differ_in_marker_or_dash_and_not_in_colour_alone():
+    names = ["st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr", "sovr+awp", "other"]
+    styles = style.method_styles((name, name) for name in names)
+    for first, second in combinations(names, 2):
+        shape = [(styles[name].marker, styles[name].dash, styles[name].filled) for name in (first, second)]
+        assert shape[0] != shape[1], (first, second)
+
+
+def test_variants_of_one_method_can_be_told_apart():
+    styles = style.method_styles((f"sovr_{index}", "sovr") for index in range(8))
+    assert len({(one.marker, one.dash) for one in styles.values()}) == 8
+
+
+def test_figures_load_neither_torch_nor_ray_nor_pyplot():
+    code = "import sys, reports.figures; print(*({'torch', 'ray', 'matplotlib.pyplot'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

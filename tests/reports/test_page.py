@@ -1,0 +1,180 @@
+"""The page: complete, self-contained, escaped, and every number leads to its trials."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from reports.measures import Results
+from reports.page import write_page
+from reports.protocol import differences
+from reports.records import load
+from reports.tables import paper_tables, study_tables
+
+HOSTILE = '</script><img src=x onerror="hacked=1">\'"&amp;{{7*7}}'
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text of a page, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def page_of(store: Path, out: Path, figures: list[Path] | None = None) -> str:
+    data = load(store)
+    results = Results(data)
+    tables = [table for study in data.manifests for table in study_tables(results, study)] + paper_tables(results)
+    path = write_page(data, tables, figures or [], out)
+    assert path == out / "report.html"
+    return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("page")
+    synthetic.write_store(folder / "store")
+    return page_of(folder / "store", folder)
+
+
+def test_page_asks_the_network_for_nothing(page):
+    reader = Reader(page)
+    for _, attributes in reader.tags:
+        for name in ("src", "href", "action", "data", "poster", "srcset"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), attributes
+    assert "@import" not in page and "url(" not in page and not reader.all("link")
+
+
+def test_policy_allows_this_script_and_this_style_only(page):
+    (policy,) = [tag["content"] for tag in Reader(page).all("meta") if tag.get("http-equiv")]
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"<[^>]+\s(style|on\w+)=", page)
+
+
+def test_every_cell_leads_to_its_trials(page):
+    reader = Reader(page)
+    ids = [attributes["id"] for _, attributes in reader.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    cells = [tag for tag in reader.all("a") if tag.get("class") == "cell"]
+    assert len(cells) >= 3 * len(synthetic.METHODS)
+    assert {tag["href"].removeprefix("#") for tag in cells} <= set(ids)
+    sovr = next(tag for tag in cells if tag["data-title"] == "SOVR, AutoAttack")
+    assert re.fullmatch(r"seed 0: [\d.]+, seed 1: [\d.]+, seed 2: [\d.]+", sovr["data-values"])
+
+
+def test_trials_name_seed_hyperparameters_commit_versions_device_and_time(page):
+    (block,) = re.findall(r'<details class="trials" id="trials-0-8">.*?</pre></details>', page, re.DOTALL)
+    text = Reader(block).text
+    for expected in ("M = 40, lam = 0.4", "0123456789ab", "torch 2.13.0", "cpu (2 threads)", "62 s", "--methods sovr",
+                     synthetic.trial_name("synthetic", "sovr", 1)[:16]):  # fmt: skip
+        assert expected in text, expected
+
+
+def test_tables_show_the_numbers_of_the_report_with_methods_down(page, tmp_path):
+    synthetic.write_store(tmp_path / "store")
+    results = Results(load(tmp_path / "store"))
+    main = study_tables(results, "synthetic")[0]
+    (shown,) = re.findall(r'<table class="results sortable" id="table-0".*?</table>', page, re.DOTALL)
+    rows = {row[0]: row[1] for row in re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', shown, re.DOTALL)}
+    assert list(rows) == [column.header for column in main.columns]
+    for index, column in enumerate(main.columns):
+        text = Reader(rows[column.header]).text
+        for line in main.blocks[0].rows:
+            assert line.cells[index].text in text
+    assert "highest mean of its column" in page and "of its row" not in page
+
+
+def test_failed_trials_are_listed_with_reason_log_and_command(page):
+    (section,) = re.findall(r'<section id="failed">.*?</section>', page, re.DOTALL)
+    text = Reader(section).text
+    assert "RuntimeError: out of memory" in text and "epoch 3" in text
+    assert "python -m sweep.run --study synthetic --methods mma --seeds 2 --retry-failed" in text
+
+
+def test_searches_show_candidates_and_the_choice(page):
+    text = Reader(page).text
+    assert "Search: TSOVR" in text and "highest validation_pgd_accuracy of 11 candidates" in text
+    assert page.count('class="chosen"') == 2
+
+
+def test_page_of_an_empty_store_says_how_to_begin(tmp_path):
+    (tmp_path / "store").mkdir()
+    assert "python -m sweep.run" in page_of(tmp_path / "store", tmp_path)
+
+
+def test_broken_records_are_listed(tmp_path):
+    store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]})
+    trial = synthetic.trial_name("synthetic", "at", 1)[:16]
+    store.write(f"trials/{trial}/record.json", b"{half a rec")
+    text = Reader(page_of(tmp_path / "store", tmp_path)).text
+    assert f"trials/{trial}/record.json" in text and "Records left out" in text
+
+
+def test_hostile_names_stay_text(tmp_path):
+    methods = {HOSTILE: (HOSTILE, "sovr", {HOSTILE: HOSTILE}, *synthetic.METHODS["sovr"][3:])}
+    store = synthetic.write_store(
+        tmp_path / "store", title=HOSTILE, methods={**methods, "at": synthetic.METHODS["at"]}, failed=((HOSTILE, 1),)
+    )
+    for name in store.list("searches"):
+        record = store.read_json(name)
+        store.write_json(name, {**record, "reason": HOSTILE, "label": HOSTILE, "chosen": {HOSTILE: HOSTILE}})
+    for seed in (0, 1):
+        path = f"trials/{synthetic.trial_name('synthetic', HOSTILE, seed)[:16]}/record.json"
+        evil = {"reason": HOSTILE, "command": HOSTILE, "device": HOSTILE, "commit": HOSTILE, "log": [HOSTILE]}
+        store.write_json(path, {**store.read_json(path), **evil, "versions": {HOSTILE: HOSTILE}})
+    page = page_of(tmp_path / "store", tmp_path)
+    reader = Reader(page)
+    assert len(reader.all("script")) == 1 and not reader.all("img")
+    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+    assert reader.text.count('onerror="hacked=1"') >= 8
+    assert "{{7*7}}" in page and ">49<" not in page
+
+
+def test_protocol_differences_name_the_usual_value_and_the_exceptions():
+    configs = {label: synthetic._config(label, {}) for label in ("at", "mart", "sovr", "trades")}
+    found = {one.setting: one for one in differences({"config_by_label": configs}, {"sovr": "SOVR", "mart": "MART"})}
+    assert found["initial learning rate"].usual == "0.1"
+    assert found["initial learning rate"].exceptions == (("0.05", ("SOVR",)),)
+    assert found["inputs standardised"].exceptions == (("no", ("trades",)),)
+    assert found["BatchNorm mode during the training attack"].exceptions == (("eval", ("MART", "trades")),)
+    assert found["learning-rate schedule"].usual == "×0.1 from epoch 15, ×0.01 from epoch 22 (0-based, per iteration)"
+    assert "momentum" not in found
+
+
+def test_protocol_differences_use_the_methods_own_attack_where_the_study_leaves_it_to_them():
+    configs = {label: synthetic._config("at", {}) for label in ("at", "mart")}
+    for config in configs.values():
+        config["recipe"]["attack"]["mode"] = "method"
+    inner = {"at": {"start": "uniform", "mode": "train"}, "mart": {"start": "gauss", "mode": "eval"}}
+    found = {one.setting: one for one in differences({"config_by_label": configs, "inner_attacks": inner}, {})}
+    assert found["BatchNorm mode during the training attack"].exceptions == (("eval", ("mart",)),)
+    assert found["start of the training attack"].usual == "uniform"
+
+
+def test_rows_trained_alike_have_no_differences():
+    configs = {label: synthetic._config("at", {"M": index}) for index, label in enumerate(("a", "b"))}
+    assert differences({"config_by_label": configs}, {}) == []

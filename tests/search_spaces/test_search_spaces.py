@@ -1,0 +1,96 @@
+"""What a search varies: legal values, the paper's own among them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import search_spaces
+from trainers import composition
+
+TUNED = ("sovr", "tsovr", "trades", "mart", "mail", "gairat", "mma")
+PLACES = [
+    ("cifar10", "preact_resnet18"),
+    ("cifar10", "wrn_34_10"),
+    ("cifar100", "preact_resnet18"),
+    ("svhn", "preact_resnet18"),
+    ("digits", "small_cnn"),
+]
+
+
+def contains(distribution, value):
+    return distribution._contains(distribution.to_internal_repr(value))
+
+
+def test_every_tuned_method_of_the_paper_has_a_space():
+    assert set(TUNED) <= set(search_spaces.names())
+    assert set(search_spaces.names()) <= set(composition.method_names())
+
+
+@pytest.mark.parametrize("kind", search_spaces.KINDS)
+@pytest.mark.parametrize("name", search_spaces.names())
+def test_spaces_vary_hyperparameters_within_their_legal_values(name, kind):
+    space = search_spaces.space(name, kind)
+    assert space
+    for key, distribution in space.items():
+        choices = getattr(distribution, "choices", None)
+        for value in choices or (distribution.low, distribution.high):
+            assert key in composition.resolved_hyperparameters(name, {key: value})
+
+
+@pytest.mark.parametrize(("dataset", "model"), PLACES)
+@pytest.mark.parametrize(
+    "name", [*search_spaces.names(), "sovr+awp", "sovr+seat", "sovr+ddpm", "tsovr+awp", "tsovr+ddpm"]
+)
+def test_the_value_of_the_paper_lies_in_both_spaces(name, dataset, model):
+    value = search_spaces.paper_value(name, dataset, model)
+    for kind in search_spaces.KINDS:
+        space = search_spaces.space(name, kind)
+        assert set(value) == set(space)
+        assert all(contains(space[key], value[key]) for key in space)
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "model", "value"),
+    [
+        ("sovr", "cifar10", "preact_resnet18", (40, 0.4)),
+        ("sovr", "cifar10", "wrn_34_10", (30, 0.4)),
+        ("sovr", "cifar100", "preact_resnet18", (50, 0.6)),
+        ("sovr", "svhn", "preact_resnet18", (20, 0.2)),
+        ("sovr+awp", "cifar10", "wrn_34_10", (40, 0.4)),
+        ("sovr+seat", "cifar10", "wrn_34_10", (50, 0.5)),
+        ("sovr+ddpm", "cifar10", "wrn_28_10_silu", (40, 0.2)),
+        ("tsovr", "cifar10", "preact_resnet18", (80, 0.8)),
+        ("tsovr", "cifar10", "wrn_34_10", (20, 0.8)),
+        ("tsovr", "cifar100", "preact_resnet18", (50, 0.5)),
+        ("tsovr", "svhn", "preact_resnet18", (20, 0.8)),
+        ("tsovr+awp", "cifar10", "wrn_34_10", (100, 1.2)),
+        ("tsovr+ddpm", "cifar10", "wrn_28_10_silu", (100, 1.6)),
+    ],
+)
+def test_the_pairs_of_the_paper_are_kept_as_published(name, dataset, model, value):
+    assert tuple(search_spaces.paper_value(name, dataset, model).values()) == value
+
+
+def test_steps_do_not_leave_rounding_in_the_value():
+    space = search_spaces.space("sovr")["lam"]
+    values = [space.low + step * space.step for step in range(9)]
+    rounded = [search_spaces.rounded({"lam": value, "M": 40, "flag": True}) for value in values]
+    assert [entry["lam"] for entry in rounded] == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    assert rounded[0]["M"] == 40 and rounded[0]["flag"] is True
+
+
+def test_a_method_without_a_file_has_nothing_to_search():
+    assert search_spaces.space("at") == {}
+    assert search_spaces.paper_value("my_loss", "cifar10", "wrn_34_10") is None
+
+
+def test_an_unknown_kind_of_space_is_refused():
+    with pytest.raises(ValueError, match="unknown search space 'coarse'; known: paper, continuous"):
+        search_spaces.space("sovr", "coarse")
+
+
+def test_spaces_load_no_torch():
+    code = "import sys, search_spaces as s; [s.space(n) for n in s.names()]; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

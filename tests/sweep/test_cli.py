@@ -1,0 +1,192 @@
+"""The command line: quick help, plain listings, one message and exit code 2 for a user's mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sweep import cli, plan, studies
+from sweep.errors import UserError
+from sweep.store import open_store
+from sweep.study import Study
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+SLOW = """
+import time
+from sweep import cli, run
+run.load = lambda *_: (print("in", flush=True), time.sleep(30))
+cli.main(["run", "--dry-run"])
+"""
+
+
+def run(*arguments: str, module: str = "sweep", **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, **options)
+
+
+def test_help_lists_studies_and_examples_without_loading_anything_heavy():
+    code = (
+        "import sys\nfrom sweep.cli import main\ntry:\n    main(['run', '--help'])\nexcept SystemExit:\n"
+        "    print({'torch', 'ray', 'pandas', 'numpy', 'optuna'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.endswith("set()\n")
+    for name, title in studies.titles().items():
+        assert f"{name} " in found and title in found
+    assert "sweep run --study cifar10_rn18 --dry-run" in found
+
+
+def test_help_takes_less_than_half_a_second():
+    """CPU time of the quickest of three: other tests may run beside this one."""
+    seconds = []
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-m", "sweep.run", "--help"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("module", ["run", "plan", "status"])
+def test_a_module_is_the_same_as_its_command(module):
+    alone, command = run("--help", module=f"sweep.{module}"), run(module, "--help")
+    assert alone.stdout == command.stdout and f"sweep {module}" in alone.stdout
+
+
+def test_all_commands_are_listed():
+    found = run("--help").stdout
+    for name in "run plan status retry gc merge evaluate check submit report diff export".split():
+        assert f"  {name} " in found
+
+
+def test_a_dry_run_lists_every_trial_with_no_data_and_writes_nothing(tmp_path):
+    found = run("run", "--study", "cifar10_rn18", "--dry-run", cwd=tmp_path)
+    assert found.returncode == 0 and found.stderr == ""
+    lines = found.stdout.splitlines()
+    rows = [line.split() for line in lines if line.split()[1:2] in (["0"], ["1"], ["2"])]
+    assert len(rows) == 33
+    assert rows[0][:3] == ["st", "0", "200"] and "missing" in rows[0] and "train" in rows[0]
+    assert any(row[0] == "mma" and "50000" in row and "d_max=0.1255" in row for row in rows)
+    assert any(row[0] == "sovr" and "waiting" in row and "M=40" in row for row in rows)
+    assert "33 trials: 27 missing, 6 waiting; 33 to run" in found.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_tells_what_is_stored(tmp_path):
+    study = Study.load("digits", methods=["at", "st"])
+    cells = plan.expand(study)
+    store = open_store(tmp_path / "store")
+    for cell, status in zip(cells, ("done", "failed", "collapsed"), strict=False):
+        store.write_trial_record({"kind": "trial", "trial": cell.trial, "status": status})
+    attack = plan.evaluation_attacks(study)[0]
+    store.write_json(f"evaluations/{cells[0].trial[:16]}/best_test/{attack.id}.json", {"kind": "evaluation"})
+    options = ["run", "--methods", "at,st", "--dry-run", "--json", "--store", str(tmp_path / "store")]
+    facts = json.loads(run(*options).stdout)
+    assert [(trial["state"], trial["would"]) for trial in facts["trials"]] == [
+        ("done", "-"),
+        ("failed", "-"),
+        ("collapsed", "-"),
+        *[("missing", "train")] * 3,
+    ]
+    assert facts["to_run"] == 3 and facts["evaluations_stored"] == 1
+    again = json.loads(run(*options, "--retry-failed").stdout)
+    assert again["to_run"] == 4 and again["trials"][1]["would"] == "train again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "--study", "digit"], "did you mean 'digits'?"),
+        (["run", "--study", "none.yaml"], "does not exist"),
+        (["run", "--dry-run", "--set", "train.epochs=-2"], "train.epochs = -2"),
+        (["run", "--dry-run", "--methods", "tradse"], "did you mean 'trades'?"),
+        (["run", "--dry-run", "--seeds", "x"], "--seeds x"),
+        (["run", "--dry-run", "--plugin", "none.py"], "none.py cannot be read"),
+        (["run", "--dry-run", "--store", "ftp://x"], "only folders and s3://"),
+        (["plan", "--study", "digit"], "did you mean 'digits'?"),
+        (["status", "--study", "digits"], "holds no study yet"),
+        (["gc", "--store", "none"], "does not exist"),
+        (["gc", "--keep", "nothing"], "--keep nothing"),
+        (["merge", "none"], "does not exist"),
+        (["retry", "--store", "none"], "does not exist"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_exit_code_2(tmp_path, arguments, expected):
+    found = run(*arguments, cwd=tmp_path)
+    assert found.returncode == 2 and found.stdout == ""
+    assert found.stderr.startswith("error: ") and expected in found.stderr and "Traceback" not in found.stderr
+
+
+def test_an_unknown_option_or_command_is_exit_code_2(tmp_path):
+    for arguments in (["run", "--stduy", "digits"], ["rnu"]):
+        found = run(*arguments, cwd=tmp_path)
+        assert found.returncode == 2 and "Traceback" not in found.stderr
+
+
+def test_interruption_says_how_to_go_on(monkeypatch, capsys):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sweep.run.load", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", "--dry-run"])
+    assert caught.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_a_signal_while_listing_ends_quietly(tmp_path):
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+    process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in errors and errors.count("\n") <= 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    command = f"{sys.executable} -m sweep run --study cifar10_rn18 --seeds 0-999 --dry-run | head -1"
+    piped = ["bash", "-c", f"set -o pipefail; {command}"]
+    found = subprocess.run(piped, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
+    assert found.stdout.startswith("cifar10_rn18") and "Traceback" not in found.stderr
+
+
+def test_run_hands_its_options_to_the_engine(monkeypatch, tmp_path):
+    seen = {}
+
+    class Outcome:
+        complete = False
+
+    def run_study(study, store, **options):
+        seen.update(study=study, store=store, **options)
+        return Outcome()
+
+    import sweep.engine
+
+    monkeypatch.setattr(sweep.engine, "run_study", run_study)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(
+            f"run --methods at --seeds 5 --data-dir {tmp_path}/d --store {tmp_path}/s --address auto --yes "
+            f"--retry-failed --budget 3h --out {tmp_path}/o".split()
+        )
+    assert caught.value.code == 1  # something is left
+    assert seen["study"].labels == ["at"] and seen["study"].seeds == (5,)
+    assert seen["store"].uri == f"{tmp_path}/s" and seen["address"] == "auto"
+    assert (seen["yes"], seen["retry_failed"], seen["budget"]) == (True, True, "3h")
+    assert str(seen["data_dir"]) == f"{tmp_path}/d" and str(seen["out"]) == f"{tmp_path}/o"
+
+
+def test_errors_inside_a_command_reach_the_user_as_messages(monkeypatch, capsys):
+    def refuse(*_: object, **__: object) -> None:
+        raise UserError("this cannot work")
+
+    monkeypatch.setattr("sweep.run.load", refuse)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run"])
+    assert caught.value.code == 2 and capsys.readouterr().err == "error: this cannot work\n"

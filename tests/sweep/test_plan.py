@@ -1,0 +1,125 @@
+"""A trial's name is a function of all that can move its numbers, and planning stays quick."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sweep import plan
+from sweep.identity import canonical_json, trial_hash, trial_hashes
+from sweep.store import open_store
+from sweep.study import Study
+from trainers.config import Recipe, TrialConfig
+
+
+def config(**changes) -> TrialConfig:
+    return TrialConfig(**{"dataset": "digits", "model": "small_cnn", "method": "sovr", **changes})
+
+
+def test_a_trials_name_is_known_for_ever():
+    # A change of this value orphans every stored trial: raise NUMERICS_VERSION on purpose, never by accident.
+    fixed = TrialConfig(
+        dataset="cifar10", model="preact_resnet18", method="sovr", hyperparameters={"M": 40, "lam": 0.4}
+    )
+    assert trial_hash(fixed) == "c7b33951b543a074d54110607f168fc9fa6859c1e684c99ba560b1914105644e"
+
+
+def test_rounding_errors_do_not_make_a_new_trial():
+    one = config(hyperparameters={"lam": 0.1 + 0.2 + 0.3, "M": 40})
+    other = config(hyperparameters={"M": 40.0, "lam": 0.6})
+    assert trial_hash(one) == trial_hash(other)
+    assert canonical_json({"a": 0.1 + 0.2, "b": float("inf")}) == '{"a":0.3,"b":"inf"}'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"hyperparameters": {"lam": 0.5}},
+        {"recipe": Recipe(learning_rate=0.05)},
+        {"recipe": Recipe(attack={"epsilon": "0.0313725490196"})},
+        {"train_images": 100},
+        {"plugin": "ab"},
+        {"method": "sovr+awp"},
+        {"margins": True},
+    ],
+)
+def test_whatever_can_move_a_number_moves_the_name(change):
+    assert trial_hash(config(**change)) != trial_hash(config())
+
+
+def test_hashing_many_seeds_at_once_is_hashing_each():
+    many = trial_hashes(config(), [3, 4])
+    assert many == [trial_hash(config(seed=3)), trial_hash(config(seed=4))]
+
+
+def test_order_of_wrappers_and_spelled_out_defaults_do_not_matter(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "{title: t, dataset: digits, model: small_cnn, seeds: [0], methods: {"
+        "a: {method: sovr+awp+seat}, "
+        "b: {method: sovr+seat+awp, hyperparameters: {M: 40, lam: 0.4}, awp: {gamma: 0.01}}}}"
+    )
+    first, second = plan.expand(Study.load(path))
+    assert first.trial == second.trial and first.method == "sovr+awp+seat"
+
+
+def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
+    study = Study.load("digits", methods=["at", "sovr"])
+    cells = plan.expand(study)
+    assert [cell.trial is None for cell in cells] == [False] * 3 + [True] * 3
+    store = open_store(tmp_path)
+    assert plan.chosen_values(study, store) == {}
+    place = f"searches/{plan.search_id(study, 'sovr')}/record.json"
+    store.write_json(place, {"kind": "search", "status": "running", "chosen": {"M": 20, "lam": 0.2}})
+    assert plan.chosen_values(study, store) == {}
+    store.write_json(place, {"kind": "search", "status": "done", "chosen": {"M": 20, "lam": 0.2}})
+    cells = plan.expand(study, plan.chosen_values(study, store))
+    assert all(cell.trial for cell in cells) and cells[-1].hyperparameters["M"] == 20
+    assert plan.states(cells, store) == ["missing"] * 6
+
+
+def test_another_recipe_is_another_search():
+    study, longer = Study.load("digits"), Study.load("digits", overrides=["train.epochs=99"])
+    assert plan.search_id(study, "sovr") != plan.search_id(longer, "sovr")
+    fewer = Study.load("digits", overrides=["search.sovr.candidates=3"])
+    assert plan.search_id(study, "sovr") != plan.search_id(fewer, "sovr")
+
+
+def test_headline_follows_the_protocol():
+    study = Study.load("cifar10_ddpm")
+    assert plan.evaluated_checkpoints(study, study.config("at+ddpm")) == ["best_validation"]
+    study = Study.load("cifar10_m_effect")
+    assert plan.evaluated_checkpoints(study, study.config("at")) == ["best_test", "last"]
+
+
+def test_ten_thousand_trials_are_planned_and_listed_within_three_seconds_and_500_mb(tmp_path):
+    """CPU time, not wall time: other tests may run beside this one."""
+    labels = "".join(f"  s{i}: {{method: sovr, hyperparameters: {{M: {i}, lam: 0.1}}}}\n" for i in range(100))
+    path = tmp_path / "many.yaml"
+    path.write_text(f"title: t\ndataset: digits\nmodel: small_cnn\nseeds: {list(range(100))}\nmethods:\n{labels}")
+    store = open_store(tmp_path / "store")
+    study = Study.load(path)
+    cells = plan.expand(study)
+    store.write_manifest(plan.manifest(study, cells))
+    for cell in cells[::10]:
+        (store.local(f"trials/{cell.trial[:16]}")).mkdir(parents=True)
+        store.local(f"trials/{cell.trial[:16]}/record.json").write_text("{}")
+    for command in (["run", "--study", str(path), "--dry-run"], ["status"]):
+        seconds, megabytes, output = _measure([*command, "--store", str(tmp_path / "store"), "--json"])
+        found = json.loads(output)
+        counts = (found if isinstance(found, dict) else found[0])["counts"]
+        assert sum(counts.values()) == 10_000 and counts["done"] == 1000
+        assert seconds < 3.0, f"{command[0]} took {seconds:.1f} s of CPU"
+        assert megabytes < 500, f"{command[0]} took {megabytes:.0f} MB"
+
+
+def _measure(arguments: list[str]) -> tuple[float, float, str]:
+    process = subprocess.Popen([sys.executable, "-m", "sweep", *arguments], stdout=subprocess.PIPE, text=True)
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output

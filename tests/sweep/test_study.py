@@ -1,0 +1,293 @@
+"""A study file is accepted whole, or refused with all its faults in one message."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sweep.errors import UserError
+from sweep.study import Study, parse_seeds
+
+GOOD = """
+title: Small
+dataset: digits
+model: small_cnn
+seeds: [0, 1]
+train: {epochs: 2, attack: {epsilon: 8/255}}
+methods:
+  at: {}
+  sovr: {hyperparameters: {M: 40, lam: 0.4}, train: {learning_rate: 0.05, attack: {steps: 3}}}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def refusal(folder: Path, text: str, **options) -> str:
+    with pytest.raises(UserError) as caught:
+        Study.load(write(folder, text), **options)
+    return str(caught.value)
+
+
+def test_a_good_study_is_read_with_defaults_and_overrides_merged(tmp_path):
+    study = Study.load(write(tmp_path, GOOD))
+    assert study.name == "own" and study.labels == ["at", "sovr"]
+    sovr, at = study.config("sovr"), study.config("at")
+    assert sovr.recipe.learning_rate == 0.05 and at.recipe.learning_rate == 0.1
+    # A nested override changes its own key only.
+    assert (sovr.recipe.attack.steps, sovr.recipe.attack.epsilon, sovr.recipe.epochs) == (3, "8/255", 2)
+    assert sovr.hyperparameters == {"M": 40, "lam": 0.4, "label_smoothing": 0.0}
+
+
+def test_all_faults_of_a_file_come_in_one_message_with_path_value_rule_and_nearest_name(tmp_path):
+    message = refusal(
+        tmp_path,
+        """
+        title: Faulty
+        dataset: cifar1
+        model: preact_resnet
+        seeds: [0, 1, 0]
+        trian: {}
+        train: {epochs: -1, learning_rate: .nan, schedule: {kind: piecwise}, attack: {epsilon: 8}}
+        selection: {validation: -5}
+        methods:
+          tradse: {}
+          sovr: {hyperparameters: {M: 400, lamm: 0.4}, train: {epohcs: 3}}
+          at: {awp: {gamma: 0.01}}
+          mart: [1, 2]
+        search:
+          sover: {}
+        evaluation: {suite: man}
+        resources: {gpus: many, memory: lots}
+        """,
+    )
+    assert str(tmp_path / "own.yaml") in message
+    for expected in (
+        "dataset = 'cifar1': unknown dataset; did you mean 'cifar10'?",
+        "model = 'preact_resnet': unknown model; did you mean 'preact_resnet18'?",
+        "seeds = [0, 1, 0]: 0 given more than once",
+        "trian: unknown key; did you mean 'train'?",
+        "train.epochs = -1: must be greater than or equal to 1",
+        "train.learning_rate = nan: must be a finite number",
+        "train.schedule.kind = 'piecwise': must be one of: constant, piecewise",
+        "train.attack.epsilon = 8: must be at most 1",
+        "selection.validation = -5: must be greater than or equal to 0",
+        "methods.tradse: unknown method 'tradse'; did you mean 'trades'?",
+        "methods.sovr.hyperparameters: method 'sovr': unknown hyperparameter 'lamm'; did you mean 'lam'?",
+        "M = 400 must be at most 100",
+        "methods.sovr.train.epohcs: unknown key; did you mean 'epochs'?",
+        "methods.at.awp: the method is 'at'; write at+awp",
+        "methods.mart = [1, 2]: must be a mapping",
+        "search.sover: is none of the study's methods; did you mean 'sovr'?",
+        "evaluation.suite = 'man': unknown suite; did you mean 'main'?",
+        "resources.gpus = 'many'",
+        "resources.memory = 'lots': must be auto, or an amount such as 8GB",
+    ):
+        assert expected in message, f"{expected!r} is not in:\n{message}"
+    assert "has 18 faults" in message, message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file is empty"),
+        ("# only a comment\n", "the file is empty"),
+        ("- a\n- b\n", "must be a mapping"),
+        ("just words", "must be a mapping"),
+        ("title: [unclosed", "line 2, column 1"),
+        ("title: a\ntitle: b\n", "key 'title' is given twice"),
+        ("title: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("a: &a [*a]\n", "stands for nothing that was completed"),
+        ("a: " + "[" * 40 + "]" * 40, "nested more than"),
+        ("title: a\n---\ntitle: b\n", "document"),
+        ("title: 2024-99-99\n", "month"),
+        ("title: x\nmethods:\n", "dataset: missing"),
+        ("{title: x, dataset: digits, model: small_cnn, methods: {}}", "methods"),
+        ("{title: x, dataset: digits, model: small_cnn, methods: {at: {}}, seeds: []}", "seeds"),
+    ],
+)
+def test_what_is_no_study_is_refused_in_one_message(tmp_path, text, expected):
+    assert expected in refusal(tmp_path, text)
+
+
+def test_a_yaml_bomb_is_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+    assert "aliases stand for more than" in refusal(tmp_path, "\n".join(lines))
+
+
+def test_a_few_aliases_are_welcome(tmp_path):
+    study = Study.load(write(tmp_path, GOOD + "  trades: {train: &t {standardize: false}}\n  tsovr: {train: *t}\n"))
+    assert not study.config("tsovr").recipe.standardize
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none.yaml", "does not exist"),
+        ("folder", "is a folder"),
+        ("cifar10_rn81", "did you mean 'cifar10_rn18'?"),
+        ("x" * 5000, "File name too long"),
+    ],
+)
+def test_a_study_that_is_not_there_is_refused_with_the_way_out(tmp_path, monkeypatch, name, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError) as caught:
+        Study.load(name)
+    assert expected in str(caught.value)
+
+
+def test_binary_files_are_refused(tmp_path):
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(UserError, match="not UTF-8"):
+        Study.load(path)
+    path.write_bytes(b"title: a\x00b\n")
+    with pytest.raises(UserError):
+        Study.load(path)
+
+
+@pytest.mark.parametrize("value", ["8/255", "0.031", 0.031, "2 / 255"])
+def test_an_epsilon_may_be_a_fraction(tmp_path, value):
+    study = Study.load(write(tmp_path, GOOD), overrides=[f"train.attack.epsilon={value}"])
+    assert study.config("at").recipe.attack.epsilon == str(value).replace(" ", "")
+
+
+@pytest.mark.parametrize("value", ["8/0", "-8/255", ".nan", "1e999999999", "eight", "true", "[1]", "1/2/3", "null"])
+def test_an_epsilon_that_is_no_radius_is_refused(tmp_path, value):
+    assert "train.attack.epsilon" in refusal(tmp_path, GOOD, overrides=[f"train.attack.epsilon={value}"])
+
+
+def test_set_changes_values_and_names_unknown_paths(tmp_path):
+    path = write(tmp_path, GOOD)
+    study = Study.load(path, overrides=["train.epochs=5", "methods.sovr.hyperparameters.M=20", "seeds=[7]"])
+    assert (study.train.epochs, study.config("sovr").hyperparameters["M"], study.seeds) == (5, 20, (7,))
+    for setting, expected in (
+        ("train.epoch=5", "did you mean 'epochs'?"),
+        ("trian.epochs=5", "did you mean 'train'?"),
+        ("train.epochs", "must look like"),
+        ("=5", "must look like"),
+        ("train.epochs.deep=5", "not a mapping"),
+        ("train.epochs=[", "--set train.epochs=["),
+        ("methods.att.method=sov", "did you mean 'sovr'?"),
+    ):
+        with pytest.raises(UserError) as caught:
+            Study.load(path, overrides=[setting])
+        assert expected in str(caught.value)
+
+
+def test_set_on_one_of_two_methods_that_share_an_anchor_leaves_the_other(tmp_path):
+    text = GOOD + "  trades: {train: &t {standardize: false}}\n  tsovr: {train: *t}\n"
+    study = Study.load(write(tmp_path, text), overrides=["methods.tsovr.train.epochs=9"])
+    assert study.config("tsovr").recipe.epochs == 9 and study.config("trades").recipe.epochs == 2
+
+
+def test_methods_and_seeds_narrow_or_widen_a_study(tmp_path):
+    path = write(tmp_path, GOOD)
+    study = Study.load(path, methods=["sovr", "trades+awp"], seeds=[4])
+    assert study.labels == ["sovr", "trades+awp"] and study.seeds == (4,)
+    assert study.config("trades+awp").awp is not None
+    with pytest.raises(UserError, match=r"'sover'; did you mean 'sovr'\?"):
+        Study.load(path, methods=["sover"])
+    assert "more than once" in refusal(tmp_path, GOOD, seeds=[1, 1])
+
+
+def test_leaving_a_method_out_leaves_its_search_out(tmp_path):
+    text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
+    assert list(Study.load(write(tmp_path, text)).searches()) == ["sovr"]
+    assert not Study.load(write(tmp_path, text), methods=["at"]).searches()
+
+
+def test_a_search_needs_images_that_are_held_out_and_a_space(tmp_path):
+    assert "a search chooses on held-out images" in refusal(tmp_path, GOOD + "search: {sovr: {}}\n")
+    held_out = "{selection: {protocol: heldout, validation: 100}}"
+    assert "no search space" in refusal(tmp_path, GOOD + f"search: {{at: {held_out}}}\n")
+
+
+def test_a_candidate_has_the_searchs_seed_selection_and_length(tmp_path):
+    text = GOOD + "search: {sovr: {epochs: 1, seed: 77, selection: {protocol: heldout, validation: 100}}}\n"
+    study = Study.load(write(tmp_path, text))
+    config = study.search_config("sovr", {"M": 60})
+    assert (config.seed, config.recipe.epochs, config.selection.validation) == (77, 1, 100)
+    assert config.hyperparameters["M"] == 60 and config.hyperparameters["lam"] == 0.4
+    assert config.recipe.learning_rate == 0.05
+    assert study.config("sovr").selection.protocol == "paper"
+
+
+def test_more_images_than_there_are_is_a_fault(tmp_path):
+    message = refusal(
+        tmp_path, GOOD, overrides=["train_images=5000", "evaluation.images=999", "selection.validation=6000"]
+    )
+    assert "train_images = 5000: digits has 1437" in message
+    assert "evaluation.images = 999: digits has 360" in message
+    assert "selection.validation = 6000" in message
+
+
+def test_resources_read_auto_fractions_and_amounts(tmp_path):
+    assert Study.load(write(tmp_path, GOOD)).resources.gpus is None
+    resources = Study.load(write(tmp_path, GOOD + "resources: {gpus: 0.5, cpus: 2, memory: 8GB}\n")).resources
+    assert (resources.gpus, resources.cpus, resources.memory) == (0.5, 2.0, 8 * 1024**3)
+
+
+def test_a_number_in_exponent_form_is_a_number(tmp_path):
+    study = Study.load(write(tmp_path, GOOD), overrides=["methods.sovr.hyperparameters.lam=4e-1"])
+    assert study.config("sovr").hyperparameters["lam"] == 0.4
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0,1", [0, 1]), ("3", [3]), ("0-3", [0, 1, 2, 3]), ("5, 7-8", [5, 7, 8])])
+def test_seeds_on_the_command_line(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30])
+def test_seeds_that_are_none_are_refused(text):
+    with pytest.raises(UserError, match="--seeds"):
+        parse_seeds(text)
+
+
+def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
+    from trainers import plugins
+
+    plugin = tmp_path / "halved_ce.py"
+    plugin.write_text(
+        textwrap.dedent("""
+        from dataclasses import dataclass
+        import torch.nn.functional as F
+        from trainers.method import Method, hyperparameter
+
+        @dataclass(frozen=True)
+        class Halved(Method):
+            share: float = hyperparameter(0.5, low=0.0, high=1.0)
+
+            def loss(self, model, images, labels, attack):
+                return self.share * F.cross_entropy(model(images), labels)
+        """)
+    )
+    try:
+        study = Study.load(write(tmp_path, GOOD), plugins=[plugin])
+        config = study.config("halved_ce")
+        assert study.labels == ["at", "sovr", "halved_ce"] and study.plugin_files == [plugin]
+        assert config.plugin == plugins.plugin_sha256(plugin) and config.hyperparameters == {"share": 0.5}
+        assert study.config("at").plugin is None
+        assert "share = 2.0 must be at most 1.0" in refusal(
+            tmp_path, GOOD, plugins=[plugin], overrides=["methods.halved_ce.hyperparameters.share=2"]
+        )
+    finally:
+        plugins.forget("halved_ce")
+    with pytest.raises(UserError, match="cannot be read"):
+        Study.load(write(tmp_path, GOOD), plugins=[tmp_path / "none.py"])
+
+
+def test_checking_a_study_loads_neither_torch_nor_ray():
+    code = (
+        "import sys; from sweep.study import Study; Study.load('cifar10_rn18'); "
+        "print({'torch', 'ray', 'optuna'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

@@ -1,0 +1,152 @@
+"""The shipped studies say what the paper's settings are decided to be."""
+
+import pytest
+
+from sweep import plan, studies
+from sweep.study import Study
+from trainers import composition, declarations
+from trainers.config import Schedule
+
+PAPER = (
+    "cifar10_rn18 cifar10_wrn cifar100_rn18 svhn_rn18 cifar10_awp cifar10_seat cifar10_ddpm cifar10_m_effect "
+    "cifar10_lambda_effect cifar100_lambda trajectories_cifar10_rn18 trajectories_cifar10_wrn "
+    "trajectories_cifar100_rn18 trajectories_svhn_rn18"
+).split()
+MAIN = PAPER[:4]
+NINE = {"at", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr"}
+
+
+def test_every_study_of_the_paper_is_shipped_with_a_title():
+    assert set(PAPER) | {"digits"} == set(studies.shipped())
+    assert all(studies.titles().values())
+
+
+@pytest.mark.parametrize("name", studies.shipped())
+def test_a_shipped_study_loads_and_its_trials_have_distinct_names(name):
+    study = Study.load(name)
+    named = [cell.trial for cell in plan.expand(study) if cell.trial]
+    assert named and len(set(named)) == len(named)
+    assert study.title == studies.titles()[name]
+    assert plan.manifest(study, plan.expand(study))["name"] == name
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_main_studies_have_the_nine_methods_and_both_extremes(name):
+    study = Study.load(name)
+    assert NINE | {"st", "ovr"} <= set(study.labels) and study.seeds == (0, 1, 2)
+
+
+def test_digits_has_all_eleven_methods_and_a_wrapper():
+    assert NINE | {"st", "ovr", "sovr+awp"} <= set(Study.load("digits").labels)
+
+
+@pytest.mark.parametrize(
+    ("study", "label", "M", "lam"),
+    [
+        ("cifar10_rn18", "sovr", 40, 0.4),
+        ("cifar10_wrn", "sovr", 30, 0.4),
+        ("cifar100_rn18", "sovr", 50, 0.5),
+        ("cifar100_rn18", "sovr_lam06", 50, 0.6),
+        ("svhn_rn18", "sovr", 20, 0.2),
+        ("cifar10_rn18", "tsovr", 80, 0.8),
+        ("cifar10_wrn", "tsovr", 20, 0.8),
+        ("cifar100_rn18", "tsovr", 50, 0.5),
+        ("svhn_rn18", "tsovr", 20, 0.8),
+        ("cifar10_awp", "sovr+awp", 40, 0.4),
+        ("cifar10_awp", "tsovr+awp", 100, 1.2),
+        ("cifar10_seat", "sovr+seat", 50, 0.5),
+        ("cifar10_ddpm", "sovr+ddpm", 40, 0.2),
+        ("cifar10_ddpm", "tsovr+ddpm", 100, 1.6),
+    ],
+)
+def test_m_and_lambda_are_the_papers(study, label, M, lam):
+    values = Study.load(study).config(label).hyperparameters
+    assert (values["M"], values["lam"]) == (M, lam)
+
+
+@pytest.mark.parametrize(
+    ("study", "rates"),
+    [
+        ("cifar10_rn18", {"sovr": 0.05, "at": 0.1, "trades": 0.1, "tsovr": 0.1, "mma": 0.3}),
+        ("cifar10_wrn", {"sovr": 0.1, "at": 0.1, "tsovr": 0.1, "mma": 0.3}),
+        ("cifar100_rn18", {"sovr": 0.1, "at": 0.1, "mma": 0.3}),
+        ("svhn_rn18", {"sovr": 0.05, "at": 0.01, "trades": 0.01, "tsovr": 0.01, "mma": 0.3}),
+        ("cifar10_ddpm", {"sovr+ddpm": 0.2, "tsovr+ddpm": 0.4, "at+ddpm": 0.4}),
+        ("trajectories_cifar10_rn18", {"at": 0.05, "ovr": 0.05, "weighted_ce_5": 0.05}),
+        ("trajectories_svhn_rn18", {"at": 0.01, "ovr": 0.05, "weighted_ovr_2": 0.05}),
+    ],
+)
+def test_learning_rates_are_the_papers(study, rates):
+    loaded = Study.load(study)
+    assert {label: loaded.config(label).recipe.learning_rate for label in rates} == rates
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_schedules_and_exceptions_of_the_main_studies(name):
+    study = Study.load(name)
+    recipe = {label: study.config(label).recipe for label in study.labels}
+    assert recipe["at"].schedule == Schedule(kind="piecewise", at=(100, 150), factors=(0.1, 0.01))
+    assert recipe["ewat"].schedule == Schedule(kind="piecewise", at=(100, 105), factors=(0.1, 0.01))
+    assert recipe["trades"].schedule.kind == recipe["tsovr"].schedule.kind == "piecewise_epoch"
+    assert not recipe["trades"].standardize and not recipe["tsovr"].standardize and recipe["sovr"].standardize
+    assert (recipe["trades"].attack.start, recipe["trades"].attack.mode) == ("gauss", "eval")
+    mma = recipe["mma"]
+    assert (mma.steps, mma.weight_decay, mma.schedule.at) == (50000, 2e-4, (20000, 30000, 40000))
+    assert [round(mma.learning_rate * f, 6) for f in mma.schedule.factors] == [0.09, 0.03, 0.009]
+    step = "1/255" if name == "svhn_rn18" else "2/255"
+    assert all(one.attack.step_size == step and one.attack.epsilon == "8/255" for one in recipe.values())
+    assert study.selection.steps == 20 and study.selection.step_size == step
+    crops = {label: (one.augmentation.crop, one.augmentation.rotation) for label, one in recipe.items()}
+    expected = {"cifar10": ("reflect", 0, "zero"), "cifar100": ("zero", 15, "zero"), "svhn": ("none", 0, "none")}
+    crop, rotation, trades_crop = expected[study.dataset]
+    assert crops["at"] == crops["mma"] == (crop, rotation) and crops["tsovr"] == (trades_crop, 0)
+
+
+def test_the_combinations_follow_their_own_scripts():
+    awp = Study.load("cifar10_awp")
+    assert {label: awp.config(label).awp.gamma for label in awp.labels} == {
+        "at+awp": 0.01,
+        "sovr+awp": 0.01,
+        "trades+awp": 0.005,
+        "tsovr+awp": 0.005,
+    }
+    assert all(awp.config(label).awp.warmup_epochs == 10 for label in awp.labels)
+    seat = Study.load("cifar10_seat").config("sovr+seat")
+    assert (seat.recipe.epochs, seat.recipe.weight_decay, seat.recipe.attack.epsilon) == (120, 7e-4, "0.031")
+    assert seat.recipe.schedule.factors == (1, 1, 0.1, 0.05) and seat.seat.decay == 0.999
+    ddpm = Study.load("cifar10_ddpm")
+    config = ddpm.config("tsovr+ddpm")
+    assert config.selection.headline == "best_validation" and config.selection.validation_from == "start"
+    assert (config.selection.loss, config.selection.steps, config.selection.ties) == ("cw", 40, "last")
+    assert config.recipe.attack.mode == "train_untracked" and ddpm.config("sovr+ddpm").recipe.attack.mode == "eval"
+    smoothing = {label: ddpm.config(label).hyperparameters.get("label_smoothing") for label in ddpm.labels}
+    assert smoothing == {"at+ddpm": None, "trades+ddpm": 0.1, "sovr+ddpm": 0.1, "tsovr+ddpm": 0.1}
+
+
+def test_ablations_share_their_trials_with_the_main_study():
+    main = {cell.trial for cell in plan.expand(Study.load("cifar10_rn18"), {"sovr": {"M": 40, "lam": 0.4}})}
+    for name, label in (("cifar10_m_effect", "sovr_m40"), ("cifar10_lambda_effect", "sovr_lam04")):
+        cells = plan.expand(Study.load(name))
+        assert {cell.trial for cell in cells if cell.label in ("at", label)} <= main
+    hundred = {cell.trial for cell in plan.expand(Study.load("cifar100_rn18"))}
+    assert {cell.trial for cell in plan.expand(Study.load("cifar100_lambda"))} <= hundred
+
+
+def test_searches_hold_images_out_only_for_their_own_trials():
+    study = Study.load("cifar10_rn18")
+    assert set(study.searches()) == {"sovr", "tsovr"}
+    for label in study.searches():
+        assert study.search_config(label, {}).selection.validation == 1000
+        assert study.config(label).selection.validation == 0
+        assert study.search[label].seed not in study.seeds
+
+
+@pytest.mark.parametrize("base", composition.method_names())
+def test_fields_read_without_torch_are_those_of_the_method(base):
+    from dataclasses import fields
+
+    read, real = declarations.declared(base), composition.method_class(base)
+    assert [(f.name, f.type, f.default, f.metadata) for f in fields(read)] == [
+        (f.name, f.type, f.default, f.metadata) for f in fields(real)
+    ]
+    assert declarations.resolved_hyperparameters(base) == composition.resolved_hyperparameters(base)

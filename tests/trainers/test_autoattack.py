@@ -1,0 +1,169 @@
+"""The wrapper against the package itself: same verdicts, other manners."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from pyautoattack import AutoAttack
+from pyautoattack.square import SquareAttack
+from torch import nn
+
+from tests.trainers.tiny import tiny_problem
+from trainers.attacks import autoattack
+from trainers.attacks.square import RememberingSquare
+from trainers.evaluate import evaluate_shard, ready
+from trainers.suites import parse
+
+EPSILON = 0.06
+
+
+def plain(model, images, labels, components, batch_size, queries=300, targets=9):
+    """The package as its users run it; the model keeps its parameters' gradients."""
+    attack = AutoAttack(model, eps=EPSILON, seed=0, version="standard")
+    attack.attacks_to_run = list(components)
+    attack.square.n_queries = queries
+    attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = targets
+    with torch.random.fork_rng(devices=[]):
+        _, predicted = attack.run_standard_evaluation(images, labels, batch_size=batch_size)
+    return predicted == labels
+
+
+def ours(name="autoattack", batch_size=8, queries=300, **options):
+    return parse(name, epsilon=str(EPSILON), batch_size=batch_size, queries=queries, **options)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return tiny_problem(22)
+
+
+def test_standard_verdicts_equal_the_package_with_survivors_packed_into_new_batches(problem):
+    model, images, labels = problem
+    attack = ours()
+    expected = plain(model, images, labels, attack.components, batch_size=8)
+    found = evaluate_shard(model, images, labels, attack)
+    assert torch.equal(found.correct, expected)
+    assert 0 < found.correct.sum() < found.clean.sum() < len(images)
+    fast = evaluate_shard(ready(tiny_problem(22)[0], "cpu"), images, labels, attack)
+    assert torch.equal(fast.correct, expected)
+
+
+@pytest.mark.parametrize("component", ["apgd-ce", "apgd-t", "fab-t", "square"])
+def test_a_component_alone_runs_on_all_images_that_are_right(problem, component):
+    model, images, labels = problem
+    found = evaluate_shard(model, images, labels, ours(component, batch_size=64))
+    assert torch.equal(found.correct, plain(model, images, labels, [component], batch_size=64))
+
+
+def test_fewer_classes_limit_the_targets():
+    model, images, labels = tiny_problem(8, classes=5)
+    attack = ours(classes=5, batch_size=12, queries=50)
+    assert attack.targets == 4
+    expected = plain(model, images, labels, attack.components, batch_size=12, queries=50, targets=4)
+    assert torch.equal(evaluate_shard(model, images, labels, attack).correct, expected)
+    with pytest.raises(ValueError, match="at least 4 classes"):
+        ours(classes=3)
+
+
+class Counting(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.images = model, 0
+
+    def forward(self, images):
+        self.images += len(images)
+        return self.model(images)
+
+
+@pytest.mark.parametrize(("side", "channels"), [(6, 1), (8, 3)])
+def test_square_makes_the_package_s_choices_with_fewer_queries(side, channels):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, 10)).eval()
+    images = torch.rand(30, channels, side, side)
+    labels = model(images).argmax(dim=1)
+    results = {}
+    for kind in (SquareAttack, RememberingSquare):
+        counting = Counting(model)
+        attack = kind(counting, p_init=0.8, n_queries=1500, eps=0.03, seed=0, resc_schedule=False, device="cpu")
+        results[kind] = attack.perturb(images, labels), counting.images
+    (expected, many), (found, few) = results[SquareAttack], results[RememberingSquare]
+    assert torch.equal(found, expected)
+    assert 0 < (model(found).argmax(1) != labels).sum() < 30
+    assert few < (0.4 if side == 6 else 0.98) * many
+
+
+def test_no_global_generator_and_no_debugger_notices(problem):
+    model, images, labels = problem
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+
+    def tracer(frame, event, argument):
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        evaluate_shard(model, images[:8], labels[:8], ours("apgd-ce"))
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert (states[2] == np.random.get_state()[1]).all()
+
+
+def test_parameters_get_no_gradient_and_keep_their_flags():
+    model, images, labels = tiny_problem(4)
+    evaluate_shard(model, images, labels, ours("fab-t"))
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+class Noisy(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        return self.model(images) + 0.5 * torch.randn(len(images), 10)
+
+
+class Flat(nn.Module):
+    """One-hot logits: the gradient vanishes almost everywhere."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        logits = self.model(images)
+        return logits.detach().round() + 0 * logits
+
+
+def test_warnings_of_the_package_are_kept(problem):
+    model, images, labels = problem
+    attack = ours("apgd-ce")
+    assert evaluate_shard(model, images, labels, attack).warnings == []
+    random_output = evaluate_shard(Noisy(model), images, labels, attack).warnings
+    assert any("randomized defense" in warning for warning in random_output)
+    probabilities = evaluate_shard(nn.Sequential(model, nn.Softmax(dim=1)), images, labels, attack).warnings
+    assert any("probability distribution" in warning for warning in probabilities)
+    flat = evaluate_shard(Flat(model), images, labels, ours("apgd-t")).warnings
+    assert any("zero gradient" in warning for warning in flat)
+    assert len([w for w in flat if "zero gradient" in w]) == 1
+
+
+def test_counts_of_zero_gradients_are_joined():
+    messages = [
+        "there are 2 points with zero gradient! See flags_doc.md for details.",
+        "other",
+        "there are 7 points with zero gradient!",
+        "other",
+    ]
+    assert autoattack.joined_warnings(messages) == ["there are 7 points with zero gradient!", "other"]
+
+
+def test_square_s_success_after_the_others_is_reported():
+    assert autoattack.square_warning({"clean": 0.9, "apgd-ce": 0.5, "square": 0.4})
+    assert autoattack.square_warning({"clean": 0.9, "apgd-ce": 0.5, "square": 0.499}) == []
+    assert autoattack.square_warning({"clean": 0.9, "square": 0.4}) == []

@@ -1,0 +1,185 @@
+"""A user's file as a method like the others, and what is said when it cannot be one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sweep.check import app
+from trainers import composition, plugins
+
+MIXED = '''"""Mixed adversarial training: a weighted sum of clean and adversarial cross-entropy."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+
+from trainers.method import Method, hyperparameter
+
+
+@dataclass(frozen=True)
+class MixedAT(Method):
+    clean_weight: float = hyperparameter(0.5, low=0.0, high=1.0)
+
+    def loss(self, model, images, labels, attack):
+        adversarial = attack(model, images, lambda logits: F.cross_entropy(logits, labels))
+        clean = F.cross_entropy(model(images), labels)
+        robust = F.cross_entropy(model(adversarial), labels)
+        return self.clean_weight * clean + (1 - self.clean_weight) * robust
+'''
+
+
+@pytest.fixture(autouse=True)
+def no_plugin_outlives_its_test():
+    before = set(plugins.sources())
+    yield
+    for name in set(plugins.sources()) - before:
+        plugins.forget(name)
+
+
+@pytest.fixture
+def my_loss(tmp_path):
+    path = tmp_path / "my_loss.py"
+    path.write_text(MIXED)
+    return path
+
+
+def test_a_file_becomes_a_method_named_after_it(my_loss):
+    assert plugins.load_plugin(my_loss) == "my_loss"
+    assert "my_loss" in composition.method_names()
+    assert composition.parse("my_loss+awp") == ("my_loss", ("awp",))
+    assert composition.display_name("my_loss+awp") == "my_loss+AWP"
+    assert composition.resolved_hyperparameters("my_loss", {"clean_weight": 1}) == {"clean_weight": 1.0}
+    with pytest.raises(ValueError, match="clean_weight = 2.0 must be at most 1.0"):
+        composition.build("my_loss", {"clean_weight": 2})
+
+
+def test_annotations_that_are_text_are_checked_too(tmp_path):
+    plugins.load_source(
+        "my_loss", MIXED.replace("from dataclasses", "from __future__ import annotations\nfrom dataclasses")
+    )
+    with pytest.raises(ValueError, match="must be a number"):
+        composition.build("my_loss", {"clean_weight": "half"})
+
+
+def test_a_worker_loads_the_text_of_the_file_under_its_name():
+    code = (
+        "import sys; from trainers import composition, plugins; plugins.load_source('my_loss', sys.stdin.read()); "
+        "assert composition.build('my_loss').clean_weight == 0.5"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], input=MIXED, text=True, cwd=Path(__file__).parents[2])
+    assert finished.returncode == 0
+
+
+def test_the_same_text_may_come_twice_but_not_another_one(my_loss):
+    plugins.load_plugin(my_loss)
+    plugins.load_source("my_loss", MIXED)
+    with pytest.raises(ValueError, match="another plug-in is already named 'my_loss'"):
+        plugins.load_source("my_loss", MIXED + "\n")
+
+
+def test_the_hash_of_a_plugin_is_that_of_its_bytes(my_loss):
+    before = plugins.plugin_sha256(my_loss)
+    my_loss.write_text(MIXED.replace("0.5", "0.6"))
+    assert len(before) == 64 and plugins.plugin_sha256(my_loss) != before
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("trades.py", MIXED, "the name 'trades' is taken by a method of robustsweep"),
+        ("awp.py", MIXED, "the name 'awp' is taken"),
+        ("my-loss.py", MIXED, "'my-loss' is no method name; rename the file"),
+        ("my_loss.py", MIXED.replace("def loss(", "def loss("[:-1]), "line 14"),
+        ("my_loss.py", "import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'"),
+        ("my_loss.py", MIXED.replace("low=0.0", "lowest=0.0"), "line 12: TypeError"),
+        ("my_loss.py", "x = 1\n", "defines no method"),
+        (
+            "my_loss.py",
+            MIXED.replace("def loss", "def lose"),
+            "MixedAT defines no loss(self, model, images, labels, attack)",
+        ),
+        ("my_loss.py", MIXED + MIXED.replace("MixedAT", "Another"), "defines 2 methods (MixedAT, Another)"),
+    ],
+)
+def test_a_file_that_cannot_be_a_method_gets_one_clear_message(tmp_path, file, text, message):
+    path = tmp_path / file
+    path.write_text(text)
+    with pytest.raises(ValueError) as caught:
+        plugins.load_plugin(path)
+    assert message in str(caught.value)
+    assert file in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.stem not in plugins.names()
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(ValueError, match="cannot be read"):
+        plugins.load_plugin(tmp_path / "nothing.py")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package on the path that announces its module as a method."""
+    (tmp_path / "their_package.py").write_text(MIXED)
+    described = tmp_path / "their_package-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[robustsweep.methods]\ntheirs = their_package:MixedAT\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins._announced.cache_clear()
+    yield
+    plugins.forget("theirs")
+    plugins._announced.cache_clear()
+    sys.modules.pop("their_package", None)
+
+
+def test_an_installed_package_announces_its_methods(installed):
+    assert "theirs" in composition.method_names()
+    assert composition.build("theirs", {"clean_weight": 0.25}).clean_weight == 0.25
+
+
+def test_a_file_may_not_take_the_name_of_an_installed_method(installed, tmp_path):
+    with pytest.raises(ValueError, match="another plug-in is already named 'theirs'"):
+        plugins.load_source("theirs", MIXED)
+
+
+def checked(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_check_reports_every_promise_of_a_good_file(my_loss):
+    result = checked("my_loss", "--plugin", str(my_loss))
+    assert result.exit_code == 0
+    assert "BROKEN" not in result.output
+    assert "my_loss: 10 promises kept" in result.output
+
+
+def test_check_finds_the_file_beside_it_and_names_what_is_broken(my_loss, monkeypatch):
+    my_loss.write_text(MIXED.replace("F.cross_entropy(model(images), labels)", "undefined_name"))
+    monkeypatch.chdir(my_loss.parent)
+    result = checked("my_loss")
+    assert result.exit_code == 1
+    assert (
+        "BROKEN  gives a finite loss: raised NameError: name 'undefined_name' is not defined (my_loss.py, line 16)"
+        in (result.output)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tradse",), "did you mean 'trades'?"),
+        (("at+at",), "composes two methods"),
+        (("nothing.py",), "cannot be read"),
+        (("other", "--plugin", "my_loss.py"), "defines the method 'my_loss', not 'other'"),
+    ],
+)
+def test_check_of_what_cannot_be_loaded_ends_with_two(my_loss, monkeypatch, arguments, message):
+    monkeypatch.chdir(my_loss.parent)
+    result = checked(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
