@@ -2,9 +2,9 @@
 
     python -m benchmarks.training_step [--methods at sovr] [--repeats 5] [--batch-size 32]
 
-PreActResNet-18, PGD-10, one thread, processor time (so that a busy machine distorts little), interleaved repeats, medians
-of ratios taken within a repeat. A floor is the bare forwards and backwards a method cannot do without, on the network
-as we train it:
+PreActResNet-18, PGD-10, one thread, processor time (so that a busy machine distorts little), interleaved repeats,
+medians of ratios taken within a repeat. A floor is the bare forwards and backwards a method cannot do without, on the
+network as we train it:
 
     at, sovr, ovr, ewat   10 x (train forward + input gradient), closing forward, forward + full backward, clean forward
     gairat, mail          10 x (eval forward + input gradient), forward + full backward, clean forward

@@ -30,9 +30,9 @@ def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
 
 def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
     """Checkpoint -> the record that its diagnostics have or will have."""
-    if not study.evaluation.diagnostics or cell.trial is None:
+    if cell.trial is None:
         return {}
-    return {name: diagnostics_path(cell.trial, name) for name in plan.evaluated_checkpoints(study, cell.config)}
+    return {name: diagnostics_path(cell.trial, name) for name in plan.diagnosed_checkpoints(study, cell.config)}
 
 
 def relative_cost(evaluation: Evaluation) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sweep.identity import digest, folder, trial_hashes
@@ -74,19 +75,28 @@ def states(cells: list[Cell], store: Store) -> list[str]:
 
 
 def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
-    return suites.attacks(
-        study.evaluation.suite,
-        epsilon=study.evaluation.epsilon,
-        classes=dataset_facts(study.dataset).classes,
-        batch_size=study.evaluation.batch_size,
-        images=study.evaluation.images,
-    )
+    wanted, classes = study.evaluation, dataset_facts(study.dataset).classes
+    return list(_attacks(wanted.suite, wanted.epsilon, classes, wanted.batch_size, wanted.images))
+
+
+@cache
+def _attacks(
+    suite: str, epsilon: str, classes: int, batch_size: int, images: int | None
+) -> tuple[suites.EvaluationAttack, ...]:
+    return tuple(suites.attacks(suite, epsilon=epsilon, classes=classes, batch_size=batch_size, images=images))
 
 
 def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
     """The checkpoints of a trial that are evaluated, the headline's real name in place of `headline`."""
     wanted = (config.selection.headline if name == "headline" else name for name in study.evaluation.checkpoints)
     return list(dict.fromkeys(wanted))
+
+
+def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
+    """The checkpoints whose margins and gradients are measured: those evaluated, and the last as in the paper."""
+    if not (study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)):
+        return []
+    return list(dict.fromkeys([*evaluated_checkpoints(study, config), "last"]))
 
 
 def manifest(study: Study, cells: list[Cell]) -> dict[str, Any]:

@@ -92,15 +92,26 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
     limits = (
         ("train_images", content.get("train_images"), facts.train_images),
         ("test_images", content.get("test_images"), facts.test_images),
-        ("evaluation.images", evaluation.get("images"), facts.test_images),
-        ("selection.images", selection.get("images"), facts.test_images),
+        ("evaluation.images", evaluation.get("images"), content.get("test_images") or facts.test_images),
     )
     for path, value, most in limits:
-        if isinstance(value, int) and value > most:
-            yield Fault(path, f"{content['dataset']} has {most}", value)
-    held_out, most = selection.get("validation"), content.get("train_images") or facts.train_images
+        if isinstance(value, int) and isinstance(most, int) and value > most:
+            yield Fault(path, f"there are {most} in {content['dataset']} as the study uses it", value)
+    most = content.get("train_images") or facts.train_images
+    yield from _held_out(selection, most, "selection")
+    for section in ("methods", "search"):
+        for label, entry in _mapping(content, section).items():
+            if isinstance(entry, dict) and not entry.get("pin"):
+                yield from _held_out(_mapping(entry, "selection"), most, f"{section}.{label}.selection")
+
+
+def _held_out(selection: dict[str, Any], most: Any, path: str) -> Iterator[Fault]:
+    held_out = selection.get("validation")
     if isinstance(held_out, int) and isinstance(most, int) and held_out >= most:
-        yield Fault("selection.validation", f"leaves nothing of the {most} training images", held_out)
+        way_out = (
+            f"; lower it, or set {path.removesuffix('.selection')}.pin: true" if path.startswith("search.") else ""
+        )
+        yield Fault(f"{path}.validation", f"leaves nothing of the {most} training images{way_out}", held_out)
 
 
 def _label(label: str, entry: Any, train: dict[str, Any], selection: dict[str, Any]) -> Iterator[Fault]:

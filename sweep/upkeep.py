@@ -13,6 +13,7 @@ from sweep.store import ATTENTION, RECORD, FolderStore, Store, open_store
 from sweep.studies import nearest
 from sweep.study import parse_seeds
 from trainers.config import Selection
+from trainers.suites import wants_diagnostics
 
 KEEP = ("selected", "all")
 # What is younger may be in use by a writer that has just begun.
@@ -116,7 +117,8 @@ def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
                 continue
             selection = Selection.model_construct(**manifest["config_by_label"][cell["label"]]["selection"])
             names = {selection.headline if name == "headline" else name for name in evaluation["checkpoints"]}
-            kept[cell["trial"][:16]] |= names | ({"last"} if evaluation["diagnostics"] else set())
+            diagnosed = evaluation["diagnostics"] or wants_diagnostics(evaluation["suite"])
+            kept[cell["trial"][:16]] |= names | ({"last"} if diagnosed else set())
     return kept
 
 

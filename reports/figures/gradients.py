@@ -36,8 +36,8 @@ def draw_rates(study: StudyView) -> tuple[Figure, str]:
 def draw_norms(study: StudyView) -> tuple[Figure, str]:
     figure = _bars(study, NORMS, "mean gradient norm", 1.0, columns=3)
     caption = (
-        f"Mean L1 norms of gradients with respect to the clean test images, {study.checkpoint_name}. Means over seeds with one "
-        "standard deviation."
+        f"Mean L1 norms of gradients with respect to the clean test images, {study.checkpoint_name}. Means over seeds "
+        "with one standard deviation."
     )
     return figure, caption
 

@@ -31,7 +31,8 @@ def draw_logit(study: StudyView) -> tuple[Figure, str]:
     caption = (
         "Histograms of the logit margin loss on the training set, first seed: on adversarial examples, for standard "
         f"training on clean images. Upper rows {study.checkpoint_name}, lower rows last epoch. Negative is right; "
-        "the dashed line is the mean. Values beyond the outer 0.2 % of all panels stand in the outermost bins."
+        "the dashed line is the mean. Each panel has its own scale; values beyond the outer 0.2 % of all panels stand "
+        "in the outermost bins."
     )
     return figure, caption
 
@@ -42,7 +43,7 @@ def draw_probability(study: StudyView) -> tuple[Figure, str]:
     caption = (
         "Histograms of the probabilistic margin loss, the largest other probability minus that of the label (-PM of "
         "the paper's text), on adversarial training examples at the last epoch, first seed; for standard training on "
-        "clean images."
+        "clean images. Each panel has its own scale."
     )
     return figure, caption
 
@@ -87,7 +88,7 @@ def _histograms(panels: list[list[Panel]], label: str, span: tuple[float, float]
             axis.tick_params(axis="y", labelsize=7, pad=1)
             axis.yaxis.set_major_locator(MaxNLocator(3))
     figure.supxlabel(label, fontsize=9)
-    figure.supylabel("training images (%), each panel to its own scale", fontsize=9)
+    figure.supylabel("training images (%)", fontsize=9)
     handles = [
         Patch(facecolor=style.SKY, edgecolor="#444444", label="classified correctly"),
         Patch(facecolor="white", edgecolor=style.VERMILLION, hatch="////", label="misclassified"),
@@ -112,5 +113,7 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     axis.axvline(average, color=style.BLACK, linestyle="--", linewidth=0.9)
     where = "last" if panel.checkpoint == "last" else "best"
     note = f"{where}\nmean {average:.2f}".replace("-", "−")
-    axis.text(0.03, 0.97, note, transform=axis.transAxes, va="top", fontsize=7)
+    left = average > (edges[0] + edges[-1]) / 2  # away from the line of the mean
+    side, x = ("left", 0.03) if left else ("right", 0.98)
+    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7)
     axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars

@@ -91,6 +91,9 @@ def test_another_recipe_is_another_search():
 def test_headline_follows_the_protocol():
     study = Study.load("cifar10_ddpm")
     assert plan.evaluated_checkpoints(study, study.config("at+ddpm")) == ["best_validation"]
+    assert plan.diagnosed_checkpoints(study, study.config("at+ddpm")) == []
+    study = Study.load("cifar10_wrn")
+    assert plan.diagnosed_checkpoints(study, study.config("at")) == ["best_test", "last"]
     study = Study.load("cifar10_m_effect")
     assert plan.evaluated_checkpoints(study, study.config("at")) == ["best_test", "last"]
 

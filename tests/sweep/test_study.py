@@ -224,9 +224,13 @@ def test_more_images_than_there_are_is_a_fault(tmp_path):
     message = refusal(
         tmp_path, GOOD, overrides=["train_images=5000", "evaluation.images=999", "selection.validation=6000"]
     )
-    assert "train_images = 5000: digits has 1437" in message
-    assert "evaluation.images = 999: digits has 360" in message
+    assert "train_images = 5000: there are 1437 in digits" in message
+    assert "evaluation.images = 999: there are 360 in digits" in message
     assert "selection.validation = 6000" in message
+    search = "search: {sovr: {selection: {protocol: heldout, validation: 1000}}}\n"
+    message = refusal(tmp_path, GOOD + search, overrides=["train_images=256"])
+    assert "search.sovr.selection.validation = 1000: leaves nothing of the 256" in message
+    assert Study.load(tmp_path / "own.yaml", overrides=["train_images=256", "search.sovr.pin=true"]).searches() == {}
 
 
 def test_resources_read_auto_fractions_and_amounts(tmp_path):

@@ -89,7 +89,9 @@ def test_square_makes_the_package_s_choices_with_fewer_queries(side, channels):
         attack = kind(counting, p_init=0.8, n_queries=1500, eps=0.03, seed=0, resc_schedule=False, device="cpu")
         results[kind] = attack.perturb(images, labels), counting.images
     (expected, many), (found, few) = results[SquareAttack], results[RememberingSquare]
-    assert torch.equal(found, expected)
+    # A smaller batch may round a margin differently, which decides about changes of one unit in the last place.
+    assert torch.allclose(found, expected, rtol=0, atol=1e-7)
+    assert torch.equal(model(found).argmax(1), model(expected).argmax(1))
     assert 0 < (model(found).argmax(1) != labels).sum() < 30
     assert few < (0.4 if side == 6 else 0.98) * many
 

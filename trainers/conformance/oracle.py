@@ -1,4 +1,4 @@
-"""An oracle file: inputs, small models and cases with the values that the official code gave (METHODS.md §10)."""
+"""An oracle file: inputs, small models and cases with the values that the official code gave."""
 
 from __future__ import annotations
 

@@ -1,0 +1,163 @@
+"""How fast reports are: a large store's tables and tests, and the whole report of a small study.
+
+    python -m benchmarks.reports [--records 100000] [--store FOLDER]
+
+100,000 records are 10,000 trainings of 200 epochs and 90,000 evaluations on 10,000 images, in 20 studies of 10 methods
+with 50 seeds: 1.5 GB on disk. Times are taken in a process of its own, its imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.records import encode
+
+SECONDS, MEGABYTES, SMALL_SECONDS = 10.0, 1024.0, 30.0
+IMAGES, EPOCHS, SEEDS = 10_000, 200, 50
+METHODS = ("at", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr", "mine")
+ATTACKS = (
+    *(("clean", "0"), ("pgd-20", "8/255"), ("autoattack", "8/255"), ("fgsm", "8/255"), ("pgd-100", "8/255")),
+    *(("cw-100", "8/255"), ("spsa", "8/255"), ("autoattack", "12/255"), ("autoattack", "16/255")),
+)
+PHASES = ("clean", "apgd-ce", "apgd-t", "fab-t", "square")
+
+
+def fill(root: Path, records: int) -> int:
+    """Write so many records straight into a folder; the store's own fsync would take an hour."""
+    draws = np.random.default_rng(0)
+    per_study = len(METHODS) * SEEDS * (1 + len(ATTACKS))
+    written = 0
+    for number in range(max(1, round(records / per_study))):
+        study = f"study_{number:03d}"
+        cells = []
+        for place, method in enumerate(METHODS):
+            for seed in range(SEEDS):
+                trial = hashlib.sha256(f"{study} {method} {seed}".encode()).hexdigest()
+                cells.append(_cell(method, seed, trial))
+                written += _write_trial(root, trial, method, seed, place, draws)
+        _write(root / "studies" / f"{study}.json", _manifest(study, cells))
+    return written
+
+
+def _write_trial(root: Path, trial: str, method: str, seed: int, place: int, draws: np.random.Generator) -> int:
+    curve = [
+        {name: float(value) for name, value in zip(CURVE, draws.random(len(CURVE)), strict=True)} for _ in range(EPOCHS)
+    ]
+    record = {
+        **{
+            "kind": "trial",
+            "format": 1,
+            "trial": trial,
+            "numerics": 1,
+            "status": "done",
+            "reason": None,
+            "curve": curve,
+        },
+        **{"config": {"method": method, "seed": seed}, "checkpoints": {"best_test": {"epoch": 1}}, "metrics": {}},
+        **{"versions": {}, "commit": None, "device": "cpu", "wall_seconds": 1.0, "steps": 1, "command": "x"},
+    }
+    _write(root / "trials" / trial[:16] / "record.json", record)
+    clean = draws.random(IMAGES) < 0.8
+    for name, epsilon in ATTACKS:
+        robust = clean & (draws.random(IMAGES) < 0.6 + 0.002 * place)
+        text = _bits(robust)
+        phases = {phase: text for phase in PHASES} if name == "autoattack" else {}
+        record = {
+            **{"kind": "evaluation", "format": 1, "trial": trial, "checkpoint": "best_test", "images": IMAGES},
+            **{"attack": {"name": name, "epsilon": epsilon}, "verdicts": text, "clean": _bits(clean), "phases": phases},
+            **{"accuracy": float(robust.mean()), "warnings": [], "versions": {}, "commit": None, "device": "cpu"},
+        }
+        identity = f"{name}-{epsilon.replace('/', '_')}-00000000"
+        _write(root / "evaluations" / trial[:16] / "best_test" / f"{identity}.json", record)
+    return 1 + len(ATTACKS)
+
+
+CURVE = (
+    *("epoch", "learning_rate", "train_loss", "train_accuracy", "test_clean_accuracy", "test_pgd_accuracy"),
+    *("train_margin", "seconds"),
+)
+
+
+def _bits(verdicts: np.ndarray) -> str:
+    return base64.b64encode(np.packbits(verdicts).tobytes()).decode()
+
+
+def _cell(method: str, seed: int, trial: str) -> dict[str, Any]:
+    shown = {"label": method, "display": method.upper(), "method": method, "hyperparameters": {}}
+    return {**shown, "seed": seed, "trial": trial}
+
+
+def _manifest(study: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        **{"kind": "study", "format": 1, "name": study, "title": study, "study": {}, "dataset": "cifar10"},
+        **{"model": "preact_resnet18", "epsilon": "8/255", "protocol": "paper", "checkpoint": "best_test"},
+        **{"seeds": list(range(SEEDS)), "cells": cells, "searches": [], "attacks": [], "config_by_label": {}},
+    }
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode(record))
+
+
+MEASURED = """
+import resource, sys, time
+start = time.perf_counter()
+from reports import write_reports
+write_reports(sys.argv[1], None, sys.argv[2], figures=sys.argv[3] == "figures")
+assert not {"torch", "ray"} & set(sys.modules), "the reports loaded torch or ray"
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def measure(store: Path, out: Path, figures: bool) -> tuple[float, float]:
+    """Seconds and megabytes of one report."""
+    command = [sys.executable, "-c", MEASURED, str(store), str(out), "figures" if figures else "tables"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, megabytes = map(float, printed.split()[-2:])
+    return seconds, megabytes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--store", type=Path, help="a store to report with figures, e.g. that of the digits study")
+    arguments = parser.parse_args()
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        start = time.perf_counter()
+        records = fill(root / "store", arguments.records)
+        print(f"wrote {records:,} records in {time.perf_counter() - start:.0f} s")
+        seconds, megabytes = measure(root / "store", root / "out", figures=False)
+        good = seconds <= SECONDS and megabytes <= MEGABYTES
+        print(
+            f"all tables and tests: {seconds:.1f} s of {SECONDS:.0f}, {megabytes:.0f} MB of {MEGABYTES:.0f}: {_word(good)}"
+        )
+        failures += not good
+        if arguments.store:
+            seconds, _ = measure(arguments.store.absolute(), root / "small", figures=True)
+            good = seconds <= SMALL_SECONDS
+            print(f"report with all figures: {seconds:.1f} s of {SMALL_SECONDS:.0f}: {_word(good)}")
+            failures += not good
+    print(json.dumps({"records": records, "failures": failures}))
+    return 1 if failures else 0
+
+
+def _word(good: bool) -> str:
+    return "ok" if good else "TOO MUCH"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
