@@ -36,6 +36,9 @@ PHASES = ("clean", "apgd-ce", "apgd-t", "fab-t", "square")
 def fill(root: Path, records: int) -> int:
     """Write so many records straight into a folder; the store's own fsync would take an hour."""
     draws = np.random.default_rng(0)
+    # Drawn from pools: a fresh draw for every record would take longer than all the rest.
+    curves = [_curve(draws) for _ in range(16)]
+    pools = [[_verdicts(draws, place) for _ in range(300)] for place in range(len(METHODS))]
     per_study = len(METHODS) * SEEDS * (1 + len(ATTACKS))
     written = 0
     for number in range(max(1, round(records / per_study))):
@@ -45,38 +48,45 @@ def fill(root: Path, records: int) -> int:
             for seed in range(SEEDS):
                 trial = hashlib.sha256(f"{study} {method} {seed}".encode()).hexdigest()
                 cells.append(_cell(method, seed, trial))
-                written += _write_trial(root, trial, method, seed, place, draws)
+                written += _write_trial(root, trial, method, seed, pools[place], curves, draws)
         _write(root / "studies" / f"{study}.json", _manifest(study, cells))
     return written
 
 
-def _write_trial(root: Path, trial: str, method: str, seed: int, place: int, draws: np.random.Generator) -> int:
-    curve = [
-        {name: float(value) for name, value in zip(CURVE, draws.random(len(CURVE)), strict=True)} for _ in range(EPOCHS)
-    ]
+def _curve(draws: np.random.Generator) -> list[dict[str, float]]:
+    rows = draws.random((EPOCHS, len(CURVE)))
+    return [dict(zip(CURVE, map(float, row), strict=True)) for row in rows]
+
+
+def _verdicts(draws: np.random.Generator, place: int) -> tuple[str, float]:
+    robust = draws.random(IMAGES) < 0.5 + 0.002 * place
+    return base64.b64encode(np.packbits(robust).tobytes()).decode(), float(robust.mean())
+
+
+def _write_trial(
+    root: Path,
+    trial: str,
+    method: str,
+    seed: int,
+    pool: list[tuple[str, float]],
+    curves: list[list[dict[str, float]]],
+    draws: np.random.Generator,
+) -> int:
     record = {
-        **{
-            "kind": "trial",
-            "format": 1,
-            "trial": trial,
-            "numerics": 1,
-            "status": "done",
-            "reason": None,
-            "curve": curve,
-        },
+        **{"kind": "trial", "format": 1, "trial": trial, "numerics": 1, "status": "done", "reason": None},
         **{"config": {"method": method, "seed": seed}, "checkpoints": {"best_test": {"epoch": 1}}, "metrics": {}},
         **{"versions": {}, "commit": None, "device": "cpu", "wall_seconds": 1.0, "steps": 1, "command": "x"},
+        "curve": curves[draws.integers(len(curves))],
     }
     _write(root / "trials" / trial[:16] / "record.json", record)
-    clean = draws.random(IMAGES) < 0.8
+    clean, _ = pool[draws.integers(len(pool))]
     for name, epsilon in ATTACKS:
-        robust = clean & (draws.random(IMAGES) < 0.6 + 0.002 * place)
-        text = _bits(robust)
-        phases = {phase: text for phase in PHASES} if name == "autoattack" else {}
+        text, accuracy = pool[draws.integers(len(pool))]
+        phases = {phase: pool[draws.integers(len(pool))][0] for phase in PHASES} if name == "autoattack" else {}
         record = {
             **{"kind": "evaluation", "format": 1, "trial": trial, "checkpoint": "best_test", "images": IMAGES},
-            **{"attack": {"name": name, "epsilon": epsilon}, "verdicts": text, "clean": _bits(clean), "phases": phases},
-            **{"accuracy": float(robust.mean()), "warnings": [], "versions": {}, "commit": None, "device": "cpu"},
+            **{"attack": {"name": name, "epsilon": epsilon}, "verdicts": text, "clean": clean, "phases": phases},
+            **{"accuracy": accuracy, "warnings": [], "versions": {}, "commit": None, "device": "cpu"},
         }
         identity = f"{name}-{epsilon.replace('/', '_')}-00000000"
         _write(root / "evaluations" / trial[:16] / "best_test" / f"{identity}.json", record)
@@ -87,10 +97,6 @@ CURVE = (
     *("epoch", "learning_rate", "train_loss", "train_accuracy", "test_clean_accuracy", "test_pgd_accuracy"),
     *("train_margin", "seconds"),
 )
-
-
-def _bits(verdicts: np.ndarray) -> str:
-    return base64.b64encode(np.packbits(verdicts).tobytes()).decode()
 
 
 def _cell(method: str, seed: int, trial: str) -> dict[str, Any]:
@@ -117,16 +123,18 @@ start = time.perf_counter()
 from reports import write_reports
 write_reports(sys.argv[1], None, sys.argv[2], figures=sys.argv[3] == "figures")
 assert not {"torch", "ray"} & set(sys.modules), "the reports loaded torch or ray"
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+processor = sum(one.ru_utime + one.ru_stime for one in used)
+print(time.perf_counter() - start, processor, sum(one.ru_maxrss for one in used) / 1024)
 """
 
 
-def measure(store: Path, out: Path, figures: bool) -> tuple[float, float]:
-    """Seconds and megabytes of one report."""
+def measure(store: Path, out: Path, figures: bool) -> tuple[float, float, float]:
+    """Seconds, processor seconds and megabytes of one report, its helper process included."""
     command = [sys.executable, "-c", MEASURED, str(store), str(out), "figures" if figures else "tables"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    seconds, megabytes = map(float, printed.split()[-2:])
-    return seconds, megabytes
+    seconds, processor, megabytes = map(float, printed.split()[-3:])
+    return seconds, processor, megabytes
 
 
 def main() -> int:
@@ -140,23 +148,18 @@ def main() -> int:
         start = time.perf_counter()
         records = fill(root / "store", arguments.records)
         print(f"wrote {records:,} records in {time.perf_counter() - start:.0f} s")
-        seconds, megabytes = measure(root / "store", root / "out", figures=False)
+        seconds, processor, megabytes = measure(root / "store", root / "out", figures=False)
         good = seconds <= SECONDS and megabytes <= MEGABYTES
-        print(
-            f"all tables and tests: {seconds:.1f} s of {SECONDS:.0f}, {megabytes:.0f} MB of {MEGABYTES:.0f}: {_word(good)}"
-        )
+        print(f"all tables and tests: {seconds:.1f} s of {SECONDS:.0f}, {megabytes:.0f} MB of {MEGABYTES:.0f}")
+        print(f"(processor time {processor:.1f} s; on a busy machine the first number is the machine's, not ours)")
         failures += not good
         if arguments.store:
-            seconds, _ = measure(arguments.store.absolute(), root / "small", figures=True)
+            seconds, _, _ = measure(arguments.store.absolute(), root / "small", figures=True)
             good = seconds <= SMALL_SECONDS
-            print(f"report with all figures: {seconds:.1f} s of {SMALL_SECONDS:.0f}: {_word(good)}")
+            print(f"report with all figures: {seconds:.1f} s of {SMALL_SECONDS:.0f}")
             failures += not good
-    print(json.dumps({"records": records, "failures": failures}))
+    print(json.dumps({"records": records, "within_limits": not failures}))
     return 1 if failures else 0
-
-
-def _word(good: bool) -> str:
-    return "ok" if good else "TOO MUCH"
 
 
 if __name__ == "__main__":

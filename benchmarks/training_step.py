@@ -1,16 +1,17 @@
 """What a training step costs, against the official loop written plainly and against each method's floor.
 
-    python -m benchmarks.training_step [--methods at sovr] [--repeats 5] [--batch-size 32]
+    python -m benchmarks.training_step [--methods at sovr] [--repeats 3] [--batch-size 32]
 
 PreActResNet-18, PGD-10, one thread, processor time (so that a busy machine distorts little), interleaved repeats,
 medians of ratios taken within a repeat. A floor is the bare forwards and backwards a method cannot do without, on the
 network as we train it:
 
-    at, sovr, ovr, ewat   10 x (train forward + input gradient), closing forward, forward + full backward, clean forward
-    gairat, mail          10 x (eval forward + input gradient), forward + full backward, clean forward
-    mart                  as gairat, with a second forward in the loss and its backward
-    trades, tsovr         eval forward (target), 10 x (eval forward + input gradient), two forwards + full backward,
-                          one more forward of the clean images
+    train-mode (at, sovr, ewat)   10 x (train forward + input gradient), closing forward, forward + full backward,
+                                  clean forward
+    eval-mode (gairat, mail)      10 x (eval forward + input gradient), forward + full backward, clean forward
+    two-sided (mart)              as eval-mode, with a second forward in the loss and its backward
+    trades (trades, tsovr)        eval forward for the target, 10 x (eval forward + input gradient), two forwards +
+                                  full backward, one more forward of the clean images
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import copy
 import json
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,9 +37,17 @@ from trainers.method import Batch
 from trainers.step import training_step
 
 EPSILON, STEP_SIZE, STEPS = 8 / 255, 2 / 255, 10
-METHODS = ("at", "sovr", "ewat", "gairat", "mail", "mart", "trades", "tsovr")
+FLOORS = {
+    "at": "train-mode",
+    "sovr": "train-mode",
+    "ewat": "train-mode",
+    "gairat": "eval-mode",
+    "mail": "eval-mode",
+    "mart": "two-sided",
+    "trades": "trades",
+    "tsovr": "trades",
+}
 LIMIT_OF_PLAIN, LIMIT_OF_FLOOR, LIMIT_OF_SWITCH = 0.68, 1.05, 1.01
-WITHOUT_LOGGING = ("trades", "tsovr")
 
 
 def network() -> nn.Module:
@@ -73,19 +83,17 @@ def plain_step(model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, lab
 def our_step(name: str, model: nn.Module, batch: Batch, attack: LinfAttack | None = None) -> Callable[[], object]:
     method, optimizer = composition.build(name), optimizer_of(model)
     attack = attack or LinfAttack(EPSILON, STEP_SIZE, STEPS, start=method.start, mode=method.mode)
-    logs = name not in WITHOUT_LOGGING
+    logs = FLOORS[name] != "trades"  # its script has no clean forward for logging
     return lambda: training_step(model, optimizer, method, batch, attack, log_clean_forward=logs)
 
 
-def floor_step(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
+def floor_step(kind: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """Nothing but the passes through the network that the method needs."""
-    trades = name in WITHOUT_LOGGING
-    train_mode = name in ("at", "sovr", "ovr", "ewat")
     parameters = list(model.parameters())
-    model.train(train_mode)
+    model.train(kind == "train-mode")
     for parameter in parameters:
         parameter.requires_grad_(False)
-    if trades:
+    if kind == "trades":
         with torch.no_grad():
             model(images)
     for _ in range(STEPS):
@@ -94,11 +102,11 @@ def floor_step(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
     for parameter in parameters:
         parameter.requires_grad_(True)
     model.train()
-    for _ in range(2 if train_mode else 1):
+    for _ in range(2 if kind == "train-mode" else 1):
         with torch.no_grad():
             model(images)
     loss = F.cross_entropy(model(images), labels)
-    if trades or name == "mart":
+    if kind in ("two-sided", "trades"):
         loss = loss + F.cross_entropy(model(images), labels)
     loss.backward()
     model.zero_grad()
@@ -132,14 +140,16 @@ def measure(names: list[str], repeats: int, batch_size: int) -> dict[str, list[d
         "plain": lambda: plain_step(plain, plain_optimizer, images, labels, noise)
     }
     for name in names:
+        kind = FLOORS[name]
+        cases[f"floor {kind}"] = lambda kind=kind: floor_step(kind, floor, images, labels)  # type: ignore[misc]
         cases[name] = our_step(name, place(network(), torch.device("cpu")), batch)
-        cases[f"{name} floor"] = lambda name=name: floor_step(name, floor, images, labels)  # type: ignore[misc]
     times: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
     for repeat in range(-1, repeats):  # the first round warms up
         for case, run in cases.items():
             wall, processor = time.perf_counter(), time.process_time()
             run()
             taken = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
+            print(f"  round {repeat + 1} of {repeats}: {case} {taken['processor']:.2f} s", file=sys.stderr, flush=True)
             if repeat >= 0:
                 times[case].append(taken)
     return times
@@ -187,8 +197,8 @@ def peak_memory(kind: str, batch_size: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", default=list(FLOORS), choices=list(FLOORS))
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -199,8 +209,9 @@ def main() -> None:
             "method": name,
             "seconds": statistics.median(taken["processor"] for taken in times[name]),
             "of_plain": ratio(times, name, "plain") if name in ("at", "sovr") else None,
-            "of_floor": ratio(times, name, f"{name} floor"),
+            "of_floor": ratio(times, name, f"floor {FLOORS[name]}"),
             "of_at": ratio(times, name, "at"),
+            "floor": FLOORS[name],
         }
         for name in names
     ]
@@ -215,10 +226,11 @@ def main() -> None:
         "times": times,
     }
     print(f"plain official AT step: {result['plain_seconds']:.2f} s (batch {arguments.batch_size}, one thread)\n")
-    print(f"{'method':10}{'seconds':>9}{'of plain':>10}{'of floor':>10}{'of AT':>8}")
+    print(f"{'method':10}{'seconds':>9}{'of plain':>10}{'of floor':>10}{'of AT':>8}  floor")
     for row in rows:
         of_plain = f"{row['of_plain']:.3f}" if row["of_plain"] is not None else "-"
-        print(f"{row['method']:10}{row['seconds']:9.2f}{of_plain:>10}{row['of_floor']:10.3f}{row['of_at']:8.3f}")
+        ratios = f"{of_plain:>10}{row['of_floor']:10.3f}{row['of_at']:8.3f}"
+        print(f"{row['method']:10}{row['seconds']:9.2f}{ratios}  {row['floor']}")
     print(f"\nlimits: {LIMIT_OF_PLAIN} of plain (at, sovr), {LIMIT_OF_FLOOR} of floor, sovr {LIMIT_OF_SWITCH} of AT")
     print(f"same numbers as the plain loop: largest relative difference {result['largest_relative_difference']:.1e}")
     print(f"peak memory: attack step {memory['attack']:.0f} MiB, training step {memory['training']:.0f} MiB")

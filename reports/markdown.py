@@ -98,11 +98,15 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
         best = [i for i, cell in enumerate(robust.cells) if cell.best]
         # A single method is shown, but it is not better than anything.
         shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
-        winner = ", ".join(f"**{escape(tables[0].columns[i].header)}** {robust.cells[i].text}" for i in shown) or "—"
+        winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
         lead, done = _lead(tests[study]), _done(results, study)
         rows.append([f"`{study}`", escape(setting(manifest)), robust.header, winner, lead, done])
     table = grid(rows, ["Study", "Data, model", "Against", "Best", "Compared with AT", "Trainings"], numbers=False)
     return "\n\n".join([table, *_headlines(tests)])
+
+
+def _winner(name: str, cell: Cell) -> str:
+    return f"**{escape(name)}** {cell.text}" + (f" (n={cell.shown_n})" if cell.shown_n is not None else "")
 
 
 def _lead(tests: list[Tests]) -> str:
@@ -111,7 +115,7 @@ def _lead(tests: list[Tests]) -> str:
     if against is None or not against.rows:
         return "—"
     if against.is_best:
-        return "AT is the best"
+        return "the best is AT itself"
     row = max(against.rows, key=lambda one: one.comparison.difference)
     p = row.comparison.welch_holm
     return f"{row.comparison.difference:+.1f} points" + ("" if p is None else f", p = {p_text(p)}".replace("= <", "< "))
@@ -134,9 +138,9 @@ def _sentence(test: Tests) -> str:
     if named["better"]:
         parts.append(f"more robust than {reference}: {', '.join(named['better'])}")
     if named["worse"]:
-        parts.append(f"less robust: {', '.join(named['worse'])}")
+        parts.append(f"less robust than {reference}: {', '.join(named['worse'])}")
     if named["undecided"]:
-        parts.append(f"not decided: {', '.join(named['undecided'])}")
+        parts.append(f"not decided against {reference}: {', '.join(named['undecided'])}")
     rest = [
         name for verdict, names in named.items() if verdict not in ("better", "worse", "undecided") for name in names
     ]
@@ -173,7 +177,7 @@ TESTS_CAPTION = (
     "Δ: difference of the means in percent points, with its 95 % interval over seeds (Welch). p: two-sided t-tests "
     "over seeds, Student (equal variances) and Welch (unequal); Holm corrects Welch's p within the table and decides "
     "the verdict at α = 0.05. g: Hedges' g. Test images: the same difference with its 95 % interval if the test "
-    "images were drawn again (paired bootstrap, 10,000 draws), and McNemar's exact p of each seed. Seeds and images "
+    "images were drawn again (paired bootstrap), and McNemar's exact p of each seed. Seeds and images "
     "are two different sources of chance; a claim should survive both."
 )
 
@@ -282,7 +286,7 @@ def paper_section(results: Results, paper: list[Table]) -> str:
         parts.append("Filled from our records, in the paper's layout. `python -m reports diff` compares cell by cell.")
         parts += [render(table) for table in present]
     if absent:
-        parts.append("Not run in this store:")
+        parts.append("Not run in this store (`python -m sweep.run --study NAME` runs one):")
         parts.append("\n".join(_absent(table) for table in absent))
     return "\n\n".join(parts)
 

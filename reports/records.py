@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from reports.reading import Problem, Record, read_record, read_rows
 from sweep.errors import UserError
 from sweep.store import BrokenRecord, Store, open_store
 
-Record = dict[str, Any]
+__all__ = ["Diagnostics", "Problem", "Record", "ReportData", "load", "unpack"]
+
 TRIAL_FOLDER = re.compile(r"[0-9a-f]{16}")
 
 CELL_COLUMNS = [
@@ -29,14 +29,6 @@ EVALUATION_COLUMNS = [
     *("trial", "checkpoint", "attack_id", "attack", "epsilon", "settings", "images", "accuracy", "clean_accuracy"),
     *("warnings", "phases", "path"),
 ]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A record that was left out, and why."""
-
-    path: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +56,7 @@ class ReportData:
     searches: dict[str, Record] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _diagnostics: frozenset[str] = frozenset()
+    _packed: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -78,8 +71,8 @@ class ReportData:
 
     def verdicts(self, path: str) -> np.ndarray:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
-        record = self.store.read_json(path)
-        return unpack(record["verdicts"], int(record["images"]))
+        packed, images = self._packed[path]
+        return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=images).astype(bool)
 
     def clean_verdicts(self, path: str) -> np.ndarray:
         record = self.store.read_json(path)
@@ -135,45 +128,25 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
             raise UserError(f"the store has no study {', '.join(map(repr, absent))}; it has: {known}")
         manifests = {name: manifests[name] for name in wanted}
     cells = _cells(store, manifests, problems)
-    evaluations = _evaluations(store, set(cells["trial"]), problems)
+    evaluations, packed = _evaluations(store, set(cells["trial"]), problems)
     searches = _searches(store, manifests, problems)
     diagnostics = frozenset(path for path in store.list("diagnostics/") if path.endswith(".json"))
-    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics)
+    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics, packed)
 
 
-def _read(store: Store, path: str, kind: str, problems: list[Problem]) -> Record | None:
-    try:
-        record = store.read_json(path)
-    except BrokenRecord as fault:
-        problems.append(Problem(path, fault.reason))
+def _keep(found: Record | Problem, problems: list[Problem]) -> Record | None:
+    if isinstance(found, Problem):
+        problems.append(found)
         return None
-    except (OSError, ValueError) as fault:
-        problems.append(Problem(path, str(fault)))
-        return None
-    if not isinstance(record, dict) or record.get("kind") != kind:
-        problems.append(Problem(path, f"foreign: not a record of kind '{kind}'"))
-        return None
-    if record.get("format", 1) != 1:
-        problems.append(Problem(path, f"foreign: format {record['format']!r}, this version reads 1"))
-        return None
-    return record
-
-
-def _rows(build: Callable[[], Record], path: str, problems: list[Problem]) -> Record | None:
-    """A record of the right kind may still lack a key or hold nonsense; that is a problem, not a crash."""
-    try:
-        return build()
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, binascii.Error) as fault:
-        problems.append(Problem(path, f"broken: {type(fault).__name__}: {fault}"))
-        return None
+    return found
 
 
 def _manifests(store: Store, problems: list[Problem]) -> dict[str, Record]:
     manifests = {}
-    for path in sorted(store.list("studies/")):
+    for path in store.list("studies/"):
         if not path.endswith(".json"):
             continue
-        record = _read(store, path, "study", problems)
+        record = _keep(read_record(store, path, "study"), problems)
         if record is None:
             continue
         lacking = [key for key in ("name", "dataset", "model", "checkpoint", "cells", "seeds") if key not in record]
@@ -189,19 +162,20 @@ def _cells(store: Store, manifests: dict[str, Record], problems: list[Problem]) 
     for folder in sorted(stored):
         if not TRIAL_FOLDER.fullmatch(folder):
             problems.append(Problem(f"trials/{folder}/record.json", "foreign: the folder is not a trial's name"))
-    trials: dict[str, Record] = {}
-    rows = []
+    planned = []
     for name, manifest in manifests.items():
         for cell in manifest["cells"]:
-            path = f"studies/{name}.json"
-            row = _rows(lambda cell=cell, name=name: _planned(name, cell), path, problems)  # type: ignore[misc]
-            if row is None:
-                continue
-            trial = row["trial"]
-            if trial not in trials and trial in stored:
-                trials[trial] = _trial(store, trial, problems) or {}
-            rows.append({**row, **trials.get(trial, {})})
-    return pd.DataFrame(rows, columns=CELL_COLUMNS)
+            try:
+                planned.append(_planned(name, cell))
+            except (KeyError, TypeError, ValueError) as fault:
+                problems.append(Problem(f"studies/{name}.json", f"broken cell: {type(fault).__name__}: {fault}"))
+    wanted = dict.fromkeys(row["trial"] for row in planned if row["trial"] in stored)
+    trials = {}
+    for found in read_rows(store, [f"trials/{trial}/record.json" for trial in wanted], "trial"):
+        row = _keep(found, problems)
+        if row is not None:
+            trials[row["trial"]] = row
+    return _frame([{**row, **trials.get(row["trial"], {})} for row in planned], CELL_COLUMNS)
 
 
 def _planned(study: str, cell: Record) -> Record:
@@ -218,73 +192,32 @@ def _planned(study: str, cell: Record) -> Record:
     }
 
 
-def _trial(store: Store, trial: str, problems: list[Problem]) -> Record | None:
-    path = f"trials/{trial}/record.json"
-    record = _read(store, path, "trial", problems)
-    if record is None:
-        return None
-
-    def build() -> Record:
-        if not str(record["trial"]).startswith(trial):
-            raise ValueError(f"belongs to trial {str(record['trial'])[:16]}")
-        if record["status"] not in ("done", "collapsed", "failed"):
-            raise ValueError(f"unknown status {record['status']!r}")
-        kept = ("status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device", "wall_seconds")
-        row = {key: record.get(key) for key in (*kept, "command", "log")}
-        curve = record.get("curve") or []
-        row["last_epoch"] = dict(curve[-1]) if curve else {}
-        return row
-
-    return _rows(build, path, problems)
-
-
-def _evaluations(store: Store, trials: set[str], problems: list[Problem]) -> pd.DataFrame:
-    rows = []
-    for path in sorted(store.list("evaluations/")):
+def _evaluations(
+    store: Store, trials: set[str], problems: list[Problem]
+) -> tuple[pd.DataFrame, dict[str, tuple[bytes, int]]]:
+    """The frame, and by path the verdicts as packed bytes: two kilobytes each, read once."""
+    paths = []
+    for path in store.list("evaluations/"):
         parts = path.split("/")
         # Deeper files are shards of an evaluation in progress.
-        if len(parts) != 4 or not path.endswith(".json") or parts[1] not in trials:
-            continue
-        record = _read(store, path, "evaluation", problems)
-        if record is not None:
-            row = _rows(lambda path=path, record=record: _evaluation(path, record), path, problems)  # type: ignore[misc]
-            if row is not None:
-                rows.append(row)
-    return pd.DataFrame(rows, columns=EVALUATION_COLUMNS)
+        if len(parts) == 4 and path.endswith(".json") and parts[1] in trials:
+            paths.append(path)
+    rows = []
+    packed = {}
+    for found in read_rows(store, paths, "evaluation"):
+        row = _keep(found, problems)
+        if row is not None:
+            rows.append(row)
+            packed[row["path"]] = (row["packed"], row["images"])
+    return _frame(rows, EVALUATION_COLUMNS), packed
 
 
-def _evaluation(path: str, record: Record) -> Record:
-    _, trial, checkpoint, name = path.split("/")
-    if not str(record["trial"]).startswith(trial) or record["checkpoint"] != checkpoint:
-        raise ValueError(f"belongs to {str(record['trial'])[:16]}/{record['checkpoint']}")
-    images = int(record["images"])
-    accuracy = float(record["accuracy"])
-    counted = _count(record["verdicts"], images) / images
-    if abs(counted - accuracy) > 0.5 / images:
-        raise ValueError(f"accuracy {accuracy} is not that of its verdicts, {counted:.6g}")
-    attack = record["attack"]
-    return {
-        "trial": trial,
-        "checkpoint": checkpoint,
-        "attack_id": name.removesuffix(".json"),
-        "attack": str(attack["name"]),
-        "epsilon": str(attack.get("epsilon", "")),
-        "settings": attack,
-        "images": images,
-        "accuracy": counted,
-        "clean_accuracy": _count(record["clean"], images) / images if record.get("clean") else None,
-        "warnings": tuple(str(warning) for warning in record.get("warnings") or ()),
-        "phases": {phase: _count(bits, images) / images for phase, bits in (record.get("phases") or {}).items()},
-        "path": path,
-    }
-
-
-def _count(text: str, images: int) -> int:
-    content = base64.b64decode(text, validate=True)
-    if images < 1 or len(content) != (images + 7) // 8:
-        raise ValueError(f"{len(content)} bytes of verdicts for {images} images")
-    # np.packbits pads with zeros, so counting the bits of the bytes counts the images.
-    return int.from_bytes(content, "big").bit_count()
+def _frame(rows: list[Record], columns: list[str]) -> pd.DataFrame:
+    """Columns of plain objects: pandas' own string columns are slow to walk through, and dictionaries stay as read."""
+    numbers = {"seed": "int64", "images": "int64", "accuracy": "float64"}
+    return pd.DataFrame(
+        {name: pd.Series([row.get(name) for row in rows], dtype=numbers.get(name, "object")) for name in columns}
+    )
 
 
 def _searches(store: Store, manifests: dict[str, Record], problems: list[Problem]) -> dict[str, Record]:
@@ -293,7 +226,7 @@ def _searches(store: Store, manifests: dict[str, Record], problems: list[Problem
         for entry in manifest.get("searches") or []:
             path = f"searches/{entry['id']}/record.json"
             if entry["id"] not in searches and store.exists(path):
-                record = _read(store, path, "search", problems)
+                record = _keep(read_record(store, path, "search"), problems)
                 if record is not None:
                     searches[str(entry["id"])] = record
     return searches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,17 @@ from reports.statistics import (
     paired_bootstrap,
     seeds_needed,
 )
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """One method's verdicts, a row per seed and a column per test image."""
+
+    seeds: tuple[int, ...]
+    images: np.ndarray
+
+    def rows(self, seeds: list[int]) -> np.ndarray:
+        return self.images if list(self.seeds) == seeds else self.images[[self.seeds.index(seed) for seed in seeds]]
 
 
 @dataclass(frozen=True)
@@ -75,12 +87,13 @@ def study_tests(results: Results, study: str, measure: str = "autoattack") -> li
     baseline = next((i for i, label in enumerate(labels) if results.methods[study, label] == "at"), None)
     if baseline is not None and cells[baseline].sample is None:
         baseline = None
+    verdicts = {label: _verdicts(results, study, label, measure, epsilon) for label in labels}
     tests = []
     if baseline is not None:
-        tests.append(_tests(results, study, measure, epsilon, labels, cells, baseline, baseline == best))
+        tests.append(_tests(results, study, measure, verdicts, labels, cells, baseline, baseline == best))
     known = sum(cell.sample is not None for cell in cells)
     if baseline is None or (baseline != best and known > 2):
-        tests.append(_tests(results, study, measure, epsilon, labels, cells, best, True))
+        tests.append(_tests(results, study, measure, verdicts, labels, cells, best, True))
     return tests
 
 
@@ -88,7 +101,7 @@ def _tests(
     results: Results,
     study: str,
     measure: str,
-    epsilon: str,
+    verdicts: dict[str, Verdicts],
     labels: list[str],
     cells: list[Cell],
     reference: int,
@@ -96,16 +109,12 @@ def _tests(
 ) -> Tests:
     base = cells[reference]
     assert base.sample is not None
-    verdicts: dict[str, dict[int, np.ndarray]] = {}
     rows = []
     for index, comparison in enumerate(compare_family([cell.sample for cell in cells], reference)):
         cell = cells[index]
         if comparison is None or cell.sample is None:
             continue
         pair = labels[index], labels[reference]
-        for label in pair:
-            if label not in verdicts:
-                verdicts[label] = _verdicts(results, study, label, measure, epsilon)
         undecided = comparison.significant is False
         rows.append(
             Versus(
@@ -128,7 +137,7 @@ def _more(first: Sample, second: Sample) -> int | None:
     return None if needed is None else max(needed, min(first.n, second.n) + 1)
 
 
-def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> dict[int, np.ndarray]:
+def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> Verdicts:
     checkpoint = results.shown_checkpoint(study)
     found = {}
     for planned in results.seeds(study, label):
@@ -136,20 +145,21 @@ def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: s
             evaluation = results.evaluation(study, planned.trial, checkpoint, measure, epsilon)
             if evaluation is not None:
                 found[planned.seed] = results.data.verdicts(evaluation.path)
-    return found
+    # Seeds evaluated on other images than the rest cannot be stacked with them; the larger group is kept.
+    sizes = Counter(verdicts.size for verdicts in found.values())
+    usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    seeds = [seed for seed in sorted(found) if found[seed].size == usual]
+    return Verdicts(tuple(seeds), np.stack([found[seed] for seed in seeds]) if seeds else np.zeros((0, 0), bool))
 
 
-def over_images(first: dict[int, np.ndarray], second: dict[int, np.ndarray]) -> OverImages | None:
+def over_images(first: Verdicts, second: Verdicts) -> OverImages | None:
     """None when no seed has both methods on the same images."""
-    seeds = [seed for seed in sorted(first) if seed in second and first[seed].size == second[seed].size]
-    sizes = {first[seed].size for seed in seeds}
-    if len(sizes) != 1:
+    shared = [seed for seed in first.seeds if seed in second.seeds]
+    if not shared or first.images.shape[1] != second.images.shape[1]:
         return None
-    difference, low, high = paired_bootstrap(
-        np.stack([first[seed] for seed in seeds]), np.stack([second[seed] for seed in seeds])
-    )
-    p_values = tuple(mcnemar(first[seed], second[seed]).p for seed in seeds)
-    return OverImages(100 * difference, 100 * low, 100 * high, p_values)
+    one, two = first.rows(shared), second.rows(shared)
+    difference, low, high = paired_bootstrap(one, two)
+    return OverImages(100 * difference, 100 * low, 100 * high, tuple(map(float, mcnemar(one, two))))
 
 
 def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:

@@ -75,7 +75,10 @@ def outside_parts(outside: Outside, data_dir: str | None, device: str) -> tuple[
 def data_set(name: str, data_dir: str | None) -> Any:
     from trainers import data
 
-    return data.load(name, data_dir, download=False)
+    try:
+        return data.load(name, data_dir, download=False)
+    except data.DataMissing as fault:
+        raise UserError(str(fault)) from None
 
 
 def load_outside(outside: Outside) -> Any:

@@ -206,7 +206,7 @@ def _forward(name: str, module: str, first: list[str], text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def forwarded(context: typer.Context) -> None:
-        sys.argv = [f"sweep {name}", *first, *context.args]
+        sys.argv = ["sweep" if first else f"sweep {name}", *first, *context.args]
         raise typer.Exit(importlib.import_module(module).main() or 0)
 
 
@@ -220,6 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=None if arguments is None else list(arguments), prog_name="sweep")
     except UserError as fault:
         sys.stderr.write(f"error: {fault}\n")
+        sys.exit(2)
+    except PermissionError as fault:
+        sys.stderr.write(f"error: {fault.strerror}: {fault.filename}\n")
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt):
         sys.stderr.write(f"\n{NOTHING_LOST}\n")

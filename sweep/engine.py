@@ -242,11 +242,10 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 def _command(study: Study) -> str:
     """How this run was started, for records and messages: the words that a user can type again."""
-    arguments = sys.argv[1:]
-    if Path(sys.argv[0]).name in ("run.py", "sweep", "__main__.py") and arguments:
-        words = arguments[1:] if arguments[0] == "run" else arguments
-        return shlex.join(["python", "-m", "sweep.run", *words])
-    return f"python -m sweep.run --study {study.name}"
+    program, words = Path(sys.argv[0]), sys.argv[1:]
+    if program.name != "sweep" and program.parent.name != "sweep":  # called from Python
+        words = ["--study", study.name]
+    return shlex.join(["python", "-m", "sweep.run", *(words[1:] if words[:1] == ["run"] else words)])
 
 
 def _commit() -> str | None:

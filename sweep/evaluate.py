@@ -58,6 +58,7 @@ def evaluate(
       python -m sweep.evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
     """
     opened = open_store(store)
+    _check_options(epsilon, device, dataset)
     subject = _subject(opened, checkpoint, model, dataset, standardize, data_dir, device)
     chosen = _attacks(attacks, epsilon, images, seed, batch_size, subject)
     evaluations = [subject.evaluation(attack, shards, batch_size) for attack in chosen]
@@ -130,6 +131,28 @@ class Subject:
         return notes
 
 
+def _check_options(epsilon: str, device: str, dataset: str | None) -> None:
+    import torch
+
+    from trainers.data import dataset_facts
+
+    try:
+        radius = as_float(epsilon)
+    except (ValueError, ZeroDivisionError):
+        radius = -1.0
+    if not 0 <= radius <= 1:
+        raise UserError(f"--epsilon {epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as fault:
+        raise UserError(f"--device {device!r} cannot be used: {str(fault).splitlines()[0]}") from None
+    if dataset is not None:
+        try:
+            dataset_facts(dataset)
+        except ValueError as fault:
+            raise UserError(str(fault)) from None
+
+
 def _subject(
     store: Store, checkpoint: str, model: str | None, dataset: str | None, standardize: bool, data_dir: str, device: str
 ) -> Subject:
@@ -171,14 +194,13 @@ def _attacks(
     classes = subject.classes()
     found: list[EvaluationAttack] = []
     try:
-        as_float(epsilon)
         for name in (part.strip() for part in text.split(",") if part.strip()):
             options: dict[str, Any] = {"epsilon": epsilon, "classes": classes, "seed": seed, "batch_size": batch_size}
             if name in suites.SUITES:
                 found += [a.model_copy(update={"images": window}) for a in suites.attacks(name, **options)]
             else:
                 found.append(suites.parse(name, images=window, **options))
-    except (ValueError, ZeroDivisionError) as fault:
+    except ValueError as fault:
         raise UserError(str(fault)) from None
     return list({attack.id: attack for attack in found}.values())
 

@@ -53,7 +53,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
         environment = {}  # the job brought the code along
     try:
         ray.init(address=address, runtime_env=environment, **options)
-    except (ConnectionError, ValueError, RuntimeError) as fault:
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as fault:
         raise UserError(
             f"cannot join the Ray cluster at {address}: {_first_line(fault)}\n"
             "Is it running and reachable? If it asks for a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here too"

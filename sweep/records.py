@@ -7,8 +7,12 @@ import json
 import math
 from typing import Any
 
+from sweep.errors import UserError
 
-class BrokenRecord(ValueError):
+_KEY = b'"sha256":"'
+
+
+class BrokenRecord(UserError):
     """A stored file that cannot be trusted: cut off, edited, or not what its place says."""
 
     def __init__(self, path: str, reason: str) -> None:
@@ -37,9 +41,15 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     return record
 
 
+def is_intact(data: bytes) -> bool:
+    """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
+    start = data.rfind(_KEY) + len(_KEY)
+    return start >= len(_KEY) and _untouched(data, data[start : start + 64].decode("ascii", errors="replace"))
+
+
 def _untouched(data: bytes, expected: str) -> bool:
     """Whether the bytes are exactly as written, found without dumping the record again (ten times faster)."""
-    mark = b'"sha256":"' + expected.encode() + b'"'
+    mark = _KEY + expected.encode() + b'"'
     before, found, after = data.partition(mark)
     if not found:
         return False

@@ -16,7 +16,7 @@ from sweep.jobs import Claims, Job, failed_record, payload
 from sweep.manifests import united
 from sweep.search import Search
 from sweep.searches import POLL_SECONDS, Searches, store_search
-from sweep.store import Store
+from sweep.store import BrokenRecord, Store
 from sweep.study import Study
 from sweep.worker import candidate_path
 
@@ -151,7 +151,10 @@ class Work:
             return self.store.exists(job.payload["result"])
         if job.kind == "evaluate":
             return False
-        record = self.store.trial_record(job.payload["trial"])
+        try:
+            record = self.store.trial_record(job.payload["trial"])
+        except BrokenRecord:
+            return False  # computed again, and its record replaced
         if record is not None:
             return record["status"] in ("done", "collapsed") or not self.retry_failed
         return job.kind == "candidate" and self.store.exists(

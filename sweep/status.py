@@ -52,7 +52,7 @@ def _study(
     evaluated: Counter[str],
     progress: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    attacks = len(manifest["attacks"])
+    evaluations = len(manifest["attacks"]) * len(manifest["study"]["evaluation"]["checkpoints"])
     trials = []
     for cell in manifest["cells"]:
         place = (cell["trial"] or "")[:16]
@@ -70,7 +70,7 @@ def _study(
         "counts": dict(Counter(trial["state"] for trial in trials)),
         "evaluations": {
             "stored": sum(trial["evaluations"] for trial in trials),
-            "wanted": sum(t["state"] not in ("failed", "collapsed") for t in trials) * attacks,
+            "wanted": sum(t["state"] not in ("failed", "collapsed") for t in trials) * evaluations,
         },
         "searches": manifest["searches"],
     }

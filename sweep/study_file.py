@@ -22,7 +22,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StudyLoader(_Loader):
-    """SafeLoader that refuses a key given twice and reads 2e-4 as a number (YAML 1.1 takes it for text)."""
+    """SafeLoader that wants every key to be text and given once; 2e-4 is a number (YAML 1.1 takes it for text)."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -32,6 +32,11 @@ class _StudyLoader(_Loader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        for key in mapping:
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} must be text; quote it", node.start_mark
+                )
         return mapping
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import shlex
 import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sweep.errors import UserError
 from sweep.ray_session import PACKAGES
 
 POLL_SECONDS = 1.0
+READY_SECONDS = 60.0
 INTERRUPTED = 130
 DEFAULT_TOKEN = "~/.ray/auth_token"
 
@@ -43,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the sweep; repeatable")
     made.add_argument("--token", default=DEFAULT_TOKEN, help="file with the cluster's token (%(default)s)")
     made.add_argument("--no-token", action="store_true", help="the cluster asks for none")
+    made.add_argument("--python", default="python", help="the cluster's interpreter with this project's packages")
     made.add_argument("--nodes", type=int, default=1)
     made.add_argument("--gpus-per-node", type=int, help="what the study's trials need, if absent")
     made.add_argument("--cpus-per-node", type=int, default=8)
@@ -149,21 +153,21 @@ def _check_study(options: argparse.Namespace) -> None:
 def _submit(options: argparse.Namespace) -> int:
     use_token(options)
     try:
+        from ray.exceptions import AuthenticationError
         from ray.job_submission import JobSubmissionClient
     except ImportError:
         raise UserError("job submission is not installed: pip install 'robustsweep[cluster]'") from None
+    for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private.runtime_env"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="robustsweep-submit-") as temporary:
         study, plugins = stage(options, Path(temporary))
         entrypoint = shlex.join(
-            ["python", "-m", "sweep.run", *sweep_arguments(options, study, plugins), "--address", "auto"]
+            [options.python, "-m", "sweep.run", *sweep_arguments(options, study, plugins), "--address", "auto"]
         )
         try:
             client = JobSubmissionClient(options.address)
-            job = client.submit_job(
-                entrypoint=entrypoint,
-                runtime_env={"working_dir": temporary, "env_vars": environment(options)},
-            )
-        except (ConnectionError, RuntimeError, ValueError) as fault:
+            job = _hand_over(client, entrypoint, {"working_dir": temporary, "env_vars": environment(options)})
+        except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as fault:
             raise UserError(f"{options.address} did not take the study: {_cause(fault)}") from None
     print(f"{options.address}: {job} runs {entrypoint}", flush=True)
     try:
@@ -171,6 +175,18 @@ def _submit(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\nno longer following; it goes on. Stop it with: ray job stop --address {options.address} {job}")
         return INTERRUPTED
+
+
+def _hand_over(client: Any, entrypoint: str, runtime_env: dict[str, Any]) -> str:
+    """The job's name. A cluster that has just started takes jobs a little later than it says it is up."""
+    end = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            return str(client.submit_job(entrypoint=entrypoint, runtime_env=runtime_env))
+        except RuntimeError as fault:
+            if "No available agent" not in str(fault) or time.monotonic() > end:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 async def _follow(client: Any, job: str) -> int:

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,6 +22,7 @@ from sweep.scheduling import Work
 from sweep.worker import last_lines, tune_trainable
 
 SLOWER_THAN_BEFORE = 20  # an epoch may take this many times the slowest one so far before the trial counts as hung
+START_SECONDS = 120.0  # a process may take this much longer before its first sign of life: imports, data
 SLOTS_SECONDS = 5.0
 
 ENVIRONMENT = {
@@ -109,14 +111,14 @@ class Watch(Unsaved, Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        now = time.monotonic()
-        took = now - self.seen.get(trial.trial_id, now)
-        self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), took)
-        self.seen[trial.trial_id] = now
+        # An epoch's own time: between two reports, the first of which came after imports and data.
+        self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), result.get("seconds", 0.0))
+        self.seen[trial.trial_id] = time.monotonic()
         if result.get("state"):
             self._end(trial.trial_id)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.slowest.pop(trial.trial_id, None)  # the new process starts with imports again
         self._end(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -129,7 +131,9 @@ class Watch(Unsaved, Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()
         for name in list(self.busy):
-            limit = max(self.hang_seconds, SLOWER_THAN_BEFORE * self.slowest.get(name, 0.0))
+            limit = self.hang_seconds + START_SECONDS
+            if name in self.slowest:
+                limit = max(self.hang_seconds, SLOWER_THAN_BEFORE * self.slowest[name])
             if now - self.seen[name] > limit:
                 self.hung[name] = f"no progress for {limit / 60:.1f} minutes; the process was ended"
                 actor = self.trials[name].temporary_state.ray_actor
@@ -181,7 +185,9 @@ def fit(queue: Queue, watch: Watch, resources: Resources, *, retries: int, scrat
 
 
 def _reason(trial: Any) -> str:
-    error = trial.get_error()
-    text = str(error or "the process died").strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:500] if lines else type(error).__name__
+    """The last line of the last error, as Tune wrote it beside the trial."""
+    try:
+        lines = [line.strip() for line in Path(trial.error_file).read_text().splitlines() if line.strip()]
+    except (OSError, TypeError):
+        lines = []
+    return lines[-1][:500] if lines else "the process died"

@@ -102,6 +102,7 @@ class Training:
         self.batches = self.images.batches
         self.epochs = math.ceil(recipe.steps / self.batches) if recipe.steps else recipe.epochs
         self.total_steps = recipe.steps or recipe.epochs * self.batches
+        _check_wrappers(config)
         self.method = composition.build(config.method, dict(config.hyperparameters))
         self.method_state = self.method.new_state(len(self.data.train_images))
         torch.manual_seed(derived_seed(config.seed, "model"))
@@ -278,3 +279,11 @@ class Training:
         self.method_state = state["method_state"]
         for name in ("epoch", "step", "seconds", "curve", "best", "checkpoints"):
             setattr(self, name, state[name])
+
+
+def _check_wrappers(config: TrialConfig) -> None:
+    """A wrapper in the name without settings, or settings without the name, would train something else than it says."""
+    _, wrappers = composition.parse(config.method)
+    for wrapper in composition.WRAPPERS:
+        if (getattr(config, wrapper) is not None) != (wrapper in wrappers):
+            raise ValueError(f"method {config.method!r}: +{wrapper} in the name and `{wrapper}` settings go together")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
@@ -48,13 +49,15 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             )
         last[loss, weight] = float(stacked[:, -1].mean())
     axis.axhline(0.0, color=style.GREY, linewidth=0.8)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("epoch")
     axis.set_ylabel("mean logit margin loss")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right center")
     ratios = [
         f"{last['OVR', weight] / last['CE', weight]:.2f} for w={weight:g}"
         for weight in weights
-        if last.get(("CE", weight)) and ("OVR", weight) in last
+        # Before a margin is one (a mean margin loss below zero), a ratio of two says nothing.
+        if last.get(("CE", weight), 0.0) < 0 and last.get(("OVR", weight), 0.0) < 0
     ]
     caption = (
         "Mean logit margin loss on adversarial training examples over the epochs, cross-entropy against OVR; bands "

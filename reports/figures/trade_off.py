@@ -77,7 +77,7 @@ def _equal_sums(axis: Axes, points: list[tuple[MethodView, np.ndarray, np.ndarra
             continue
         drawn.append(total)
         axis.plot([low, high], [total - low, total - high], color=style.GREY, linestyle="--", linewidth=0.9, zorder=0)
-        x = min(high, total - bottom)
+        x = min(high, total - bottom - 0.06 * (top - bottom))
         axis.annotate(
             f"sum {total:.1f}",
             (x, total - x),

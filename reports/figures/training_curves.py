@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
@@ -29,6 +30,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         _panel(axis, method, handles)
     style.hide_unused(axes, len(methods))
     axes[0, 0].set_ylim(0, 100)
+    axes[0, 0].xaxis.set_major_locator(MaxNLocator(5, integer=True))
     figure.supxlabel("epoch", fontsize=9)
     figure.supylabel("accuracy (%)", fontsize=9)
     style.legend_above(figure, list(handles.values()), list(handles), columns=4)

@@ -180,6 +180,15 @@ def test_margin_trajectories_tell_weights_apart(tmp_path):
     assert "for w=1" in caption and "for w=5" in caption
 
 
+def test_no_ratio_is_stated_while_a_mean_margin_is_still_wrong_sided(tmp_path):
+    methods = {
+        "ce": ("CE", "weighted_ce", {"weight": 1.0}, 80, 50, 47, 0.1),
+        "ovr": ("OVR", "weighted_ovr", {"weight": 1.0}, 80, 50, 47, -3.0),
+    }
+    synthetic.write_store(tmp_path, methods=methods, diagnostics=False, components=False, search=False)
+    assert "for w=1" not in margin_trajectories.draw(view_of(tmp_path))[1]
+
+
 def test_search_history_rises_and_marks_the_chosen_candidate(view):
     figure, _ = search.draw_history(view)
     steps = [line for axis in figure.axes for line in axis.lines if line.get_label() == "best so far"]

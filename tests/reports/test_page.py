@@ -14,6 +14,8 @@ from reports.page import write_page
 from reports.protocol import differences
 from reports.records import load
 from reports.tables import paper_tables, study_tables
+from sweep import plan
+from sweep.study import Study
 
 HOSTILE = '</script><img src=x onerror="hacked=1">\'"&amp;{{7*7}}'
 
@@ -173,6 +175,16 @@ def test_protocol_differences_use_the_methods_own_attack_where_the_study_leaves_
     found = {one.setting: one for one in differences({"config_by_label": configs, "inner_attacks": inner}, {})}
     assert found["BatchNorm mode during the training attack"].exceptions == (("eval", ("mart",)),)
     assert found["start of the training attack"].usual == "uniform"
+
+
+def test_a_real_studys_manifest_tells_the_batchnorm_modes_apart():
+    study = Study.load("digits")
+    manifest = plan.manifest(study, plan.expand(study))
+    found = {one.setting: one for one in differences(manifest, {})}
+    mode = found["BatchNorm mode during the training attack"]
+    assert mode.usual == "train"
+    ((value, rows),) = mode.exceptions
+    assert value == "eval" and {"mart", "trades", "gairat"} <= set(rows) and not {"at", "sovr"} & set(rows)
 
 
 def test_rows_trained_alike_have_no_differences():

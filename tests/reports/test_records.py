@@ -157,3 +157,19 @@ def test_the_reports_load_neither_torch_nor_ray():
         "sys.exit(any(name in sys.modules for name in ('torch', 'ray')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_large_store_read_by_two_processes_gives_the_same(store, monkeypatch):
+    from reports import reading
+
+    trials = add_study(store, "one", {"at": [0.48, 0.49, 0.5], "sovr": [0.5, 0.51, 0.52]})
+    broken = [store.root / "trials" / trials["at", seed][:16] / "record.json" for seed in (0, 2)]
+    for path in broken:
+        path.write_text("{")
+    once = load(store)
+    monkeypatch.setattr(reading, "MANY", 2)
+    twice = load(store)
+    assert twice.cells.equals(once.cells) and twice.evaluations.equals(once.evaluations)
+    assert twice.problems == once.problems and len(once.problems) == 2
+    path = once.evaluations["path"].iloc[-1]
+    assert (twice.verdicts(path) == once.verdicts(path)).all()

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats import contingency_tables
 from statsmodels.stats.multitest import multipletests
 
 from reports.statistics import (
@@ -125,23 +126,38 @@ def test_seeds_needed_is_the_smallest_number_that_detects_the_difference():
 
 
 def test_mcnemar_is_the_exact_binomial_on_the_images_that_differ():
-    first, second = np.zeros(100, bool), np.zeros(100, bool)
-    first[:9] = True
-    second[8:10] = True
-    result = mcnemar(first, second)
-    assert (result.only_first, result.only_second) == (8, 1)
-    assert result.p == pytest.approx(stats.binomtest(1, 9, 0.5).pvalue)
-    assert mcnemar(first, first).p == 1.0
+    first, second = np.zeros((2, 100), bool), np.zeros((2, 100), bool)
+    first[:, :9] = True
+    second[0, 8:10] = True
+    second[1] = first[1]
+    # Only the first model survives 8 images, only the second 1.
+    assert mcnemar(first, second) == pytest.approx([stats.binomtest(1, 9, 0.5).pvalue, 1.0])
     with pytest.raises(ValueError, match="cannot be paired"):
-        mcnemar(first, second[:50])
+        mcnemar(first, second[:, :50])
 
 
-def test_the_paired_bootstrap_interval_is_that_of_resampled_images():
+def test_mcnemar_is_statsmodels_on_ten_thousand_images():
+    first, second = np.random.default_rng(3).random((2, 10_000)) < [[0.5], [0.52]]
+    both = [[int((first == a).astype(int) @ (second == b)) for b in (True, False)] for a in (True, False)]
+    expected = contingency_tables.mcnemar(both, exact=True).pvalue
+    assert 1e-6 < expected < 0.1
+    assert float(mcnemar(first, second)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("images", [100, 1000])
+def test_the_paired_bootstrap_interval_is_that_of_resampled_images(images):
     draws = np.random.default_rng(1)
-    first, second = draws.random((3, 400)) < 0.5, draws.random((3, 400)) < 0.4
+    first, second = draws.random((3, images)) < 0.95, draws.random((3, images)) < 0.85
     difference, low, high = paired_bootstrap(first, second)
     per_image = first.mean(axis=0) - second.mean(axis=0)
     assert difference == pytest.approx(per_image.mean())
-    means = per_image[draws.integers(0, 400, (4000, 400))].mean(axis=1)
-    assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.006)
-    assert paired_bootstrap(first, second) == (difference, low, high)
+    means = np.concatenate([per_image[draws.integers(0, images, (5000, images))].mean(axis=1) for _ in range(8)])
+    width = means.std()
+    assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.06 * width)
+
+
+def test_models_that_agree_on_every_image_have_no_interval():
+    verdicts = np.array([[True, False, True]])
+    assert paired_bootstrap(verdicts, verdicts) == (0, 0, 0)
+    with pytest.raises(ValueError, match="cannot be paired"):
+        paired_bootstrap(verdicts, verdicts[:, :2])

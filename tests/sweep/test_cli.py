@@ -12,7 +12,7 @@ import pytest
 
 from sweep import cli, plan, studies
 from sweep.errors import UserError
-from sweep.store import open_store
+from sweep.store import BrokenRecord, open_store
 from sweep.study import Study
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
@@ -182,11 +182,19 @@ def test_run_hands_its_options_to_the_engine(monkeypatch, tmp_path):
     assert str(seen["data_dir"]) == f"{tmp_path}/d" and str(seen["out"]) == f"{tmp_path}/o"
 
 
-def test_errors_inside_a_command_reach_the_user_as_messages(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (UserError("this cannot work"), "this cannot work"),
+        (BrokenRecord("studies/x.json", "no checksum"), "broken record studies/x.json: no checksum"),
+        (PermissionError(13, "Permission denied", "/store"), "Permission denied: /store"),
+    ],
+)
+def test_errors_inside_a_command_reach_the_user_as_messages(monkeypatch, capsys, fault, expected):
     def refuse(*_: object, **__: object) -> None:
-        raise UserError("this cannot work")
+        raise fault
 
     monkeypatch.setattr("sweep.run.load", refuse)
     with pytest.raises(SystemExit) as caught:
         cli.main(["run"])
-    assert caught.value.code == 2 and capsys.readouterr().err == "error: this cannot work\n"
+    assert caught.value.code == 2 and capsys.readouterr().err == f"error: {expected}\n"

@@ -9,6 +9,7 @@ import pytest
 
 from sweep import plan
 from sweep.identity import canonical_json, trial_hash, trial_hashes
+from sweep.records import encode
 from sweep.store import open_store
 from sweep.study import Study
 from trainers.config import Recipe, TrialConfig
@@ -107,9 +108,11 @@ def test_ten_thousand_trials_are_planned_and_listed_within_three_seconds_and_500
     study = Study.load(path)
     cells = plan.expand(study)
     store.write_manifest(plan.manifest(study, cells))
+    curve = [{"epoch": epoch, "test_pgd_accuracy": 0.5123, "train_loss": 1.2345678} for epoch in range(200)]
+    record = encode({"kind": "trial", "status": "done", "curve": curve})
     for cell in cells[::10]:
-        (store.local(f"trials/{cell.trial[:16]}")).mkdir(parents=True)
-        store.local(f"trials/{cell.trial[:16]}/record.json").write_text("{}")
+        store.local(f"trials/{cell.trial[:16]}").mkdir(parents=True)
+        store.local(f"trials/{cell.trial[:16]}/record.json").write_bytes(record)
     for command in (["run", "--study", str(path), "--dry-run"], ["status"]):
         seconds, megabytes, output = _measure([*command, "--store", str(tmp_path / "store"), "--json"])
         found = json.loads(output)

@@ -96,8 +96,25 @@ def test_states_come_from_the_listing_and_follow_the_record(store):
     for status in ("failed", "done", "collapsed", "done"):
         store.write_trial_record(record(status))
         assert store.trial_states() == {PLACE: status} and store.trial_record(TRIAL)["status"] == status
-    store.write(f"trials/{PLACE}/record.json", b"")
-    assert store.trial_states() == {PLACE: "broken"}
+
+
+def test_a_damaged_record_in_a_folder_is_broken_and_not_done(tmp_path):
+    store = open_store(tmp_path)
+    store.write_trial_record(record(checkpoints={"last": {"sha256": "c" * 64}}, curve=[{"epoch": 0}] * 50))
+    path = f"trials/{PLACE}/record.json"
+    whole = store.read(path)
+    assert store.trial_states() == {PLACE: "done"}
+    for damaged in (
+        b"",
+        whole[:-1],
+        whole[: len(whole) // 2],
+        whole.replace(b"epoch", b"epock", 1),
+        b"\0" * len(whole),
+    ):
+        store.write(path, damaged)
+        assert store.trial_states() == {PLACE: "broken"}
+    store.write(path, json.dumps(json.loads(whole), indent=1).encode())
+    assert store.trial_states() == {PLACE: "done"}
 
 
 def test_a_broken_record_is_named_and_the_others_are_read(store):

@@ -101,6 +101,8 @@ def test_all_faults_of_a_file_come_in_one_message_with_path_value_rule_and_neare
         ("just words", "must be a mapping"),
         ("title: [unclosed", "line 2, column 1"),
         ("title: a\ntitle: b\n", "key 'title' is given twice"),
+        ("title: a\nmethods: {sovr: {hyperparameters: {1: 2}}}\n", "key 1 must be text"),
+        ("? [a, b]\n: c\n", "line 1"),
         ("title: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
         ("a: &a [*a]\n", "stands for nothing that was completed"),
         ("a: " + "[" * 40 + "]" * 40, "nested more than"),

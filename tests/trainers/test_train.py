@@ -20,16 +20,16 @@ from trainers.train import Training, load_model, train
 
 def test_adversarial_training_makes_a_network_robust(tmp_path: Path) -> None:
     recipe = Recipe(
-        epochs=8,
+        epochs=6,
         batch_size=64,
         learning_rate=0.05,
-        schedule=Schedule(at=(6, 7)),
+        schedule=Schedule(at=(4, 5)),
         attack=InnerAttack(epsilon="0.15", step_size="0.05", steps=5),
     )
     selection = Selection(epsilon="0.15", step_size="0.05", steps=10)
     robust, standard = (
         train(
-            small_trial(name, train_images=600, test_images=None, selection=selection).model_copy(
+            small_trial(name, train_images=400, test_images=None, selection=selection).model_copy(
                 update={"recipe": recipe}
             ),
             folder=tmp_path / name,
@@ -154,7 +154,7 @@ def test_with_averaging_the_averaged_model_is_evaluated_and_kept(tmp_path: Path)
 def test_the_first_step_of_the_ddpm_setting_sets_the_running_statistics_to_the_first_batch(tmp_path: Path) -> None:
     every_kind_of_trial(tmp_path)  # writes the synthetic images
     settings = {"steps": 1, "log_clean_forward": False, "attack": InnerAttack(steps=0, mode="eval", start="none")}
-    config = small_trial("st", ddpm=Ddpm(file="extra.npz"), recipe=settings)
+    config = small_trial("st+ddpm", ddpm=Ddpm(file="extra.npz"), recipe=settings)
     training = Training(config, tmp_path / "trial", tmp_path, torch.device("cpu"), None)
     training.folder.mkdir()
     inputs: list[torch.Tensor] = []
@@ -209,3 +209,9 @@ def test_a_real_image_trial_runs_on_the_papers_network(shared: Path, tmp_path: P
     ).model_copy(update={"recipe": recipe})
     outcome = train(config, folder=tmp_path, data_dir=shared / "data")
     assert outcome["status"] == "done" and outcome["steps"] == 2
+
+
+def test_a_wrappers_name_and_its_settings_go_together(tmp_path: Path) -> None:
+    for config in (small_trial("at+seat"), small_trial("at", seat=Seat())):
+        with pytest.raises(ValueError, match=r"\+seat in the name"):
+            train(config, folder=tmp_path)

@@ -132,3 +132,38 @@ def test_a_loss_that_is_no_number_stops_before_the_update(setting) -> None:
     with pytest.raises(Collapsed, match="nan"):
         training_step(model, optimizer_of(model), composition.build("at"), batch, attack)
     assert torch.equal(before, model.conv.weight)
+
+
+def kept_for_backward(model: nn.Module, work) -> int:
+    """Bytes that autograd holds on to, beside the parameters, while `work` runs."""
+    own = {p.data_ptr() for p in model.parameters()}
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            held[tensor.data_ptr()] = max(held.get(tensor.data_ptr(), 0), tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        work()
+    return sum(held.values())
+
+
+def test_an_attack_step_needs_less_memory_than_a_training_step(setting) -> None:
+    model, batch, _ = setting
+    attack = LinfAttack(EPSILON, STEP, 1, final_forward=False)
+
+    def loss(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits, batch.labels)
+
+    model.train()
+    attacking = kept_for_backward(model, lambda: attack(model, batch.images, loss))
+    training = kept_for_backward(model, lambda: loss(model(batch.images)).backward())
+    assert 0 < attacking < training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_an_attack_leaves_no_gradients_on_the_parameters(setting) -> None:
+    model, batch, attack = setting
+    attack(model, batch.images, lambda logits: F.cross_entropy(logits, batch.labels))
+    assert all(parameter.grad is None for parameter in model.parameters())

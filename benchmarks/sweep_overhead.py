@@ -1,0 +1,182 @@
+"""What the sweep itself costs: per trial against plain Ray Tune, for ten thousand trials, and in idle devices.
+
+    python -m benchmarks.sweep_overhead [--trials 40]
+
+Both sides run in one process on the same Ray of two CPUs, one after the other, with the same trainings of one step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "sweep_overhead.json"
+LIMITS = {
+    "seconds_per_trial": 0.35,
+    "share_of_plain_tune": 0.25,
+    "busy": 0.95,
+    "plan_seconds": 3.0,
+    "status_seconds": 3.0,
+    "megabytes": 500.0,
+}
+STUDY: dict[str, Any] = {
+    "name": "overhead",
+    "title": "Overhead",
+    "dataset": "digits",
+    "model": "small_cnn",
+    "train": {"epochs": 1, "batch_size": 32, "schedule": {"kind": "constant"}, "attack": {"steps": 0}},
+    "selection": {"steps": 0, "images": 32},
+    "methods": {"st": {}},
+    "train_images": 32,
+}
+
+
+def study(folder: Path, **changes: Any) -> Any:
+    import yaml
+
+    from sweep.study import Study
+
+    path = folder / "overhead.yaml"
+    path.write_text(yaml.safe_dump({**STUDY, **changes}))
+    return Study.load(path)
+
+
+def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
+    """Seconds of the whole Tune run, seconds of the trainings, share of the time that the devices were busy."""
+    from sweep.devices import choose, slots
+    from sweep.identity import NUMERICS_VERSION
+    from sweep.scheduling import Work
+    from sweep.store import open_store
+    from sweep.tuning import Queue, Watch, fit
+
+    class Trainings(Work):
+        """Evaluations are no part of what is compared."""
+
+        def _queue_evaluations(self, cell: Any) -> None:
+            pass
+
+    store = open_store(folder / "store")
+    resources = choose(chosen)
+    common = {"store": store.uri, "data_dir": str(folder), "cpus": 1.0, "plugins": {}, "commit": None}
+    work = Trainings(chosen, store, common={**common, "numerics": NUMERICS_VERSION, "command": "benchmark"})
+    queue = Queue(work, resources, lambda: False)
+    watch = Watch(queue, 3600.0, lambda: None)
+    started = time.perf_counter()
+    fit(queue, watch, resources, retries=0, scratch=str(folder / "tune"), callbacks=[])
+    wall = time.perf_counter() - started
+    work.close()
+    assert work.complete and not work.failed, work.failed
+    training = sum(record["curve"][0]["seconds"] for record in store.trial_records())
+    span = max(end for _, end in watch.spans) - min(start for start, _ in watch.spans)
+    return wall, training, watch.busy_seconds() / slots(resources) / span
+
+
+def plain_tune(chosen: Any, trials: int, folder: Path) -> tuple[float, float]:
+    """The same trainings as a first-time user of Ray Tune would run them."""
+    for name in [name for name in os.environ if name.startswith("TUNE_")]:
+        del os.environ[name]
+    from ray import tune
+
+    config = chosen.config("st").model_dump_json()
+
+    def trainable(parameters: dict[str, Any]) -> None:
+        import json
+        import tempfile
+        from pathlib import Path
+
+        from ray import tune
+
+        from trainers.config import TrialConfig
+        from trainers.train import train
+
+        wanted = TrialConfig.model_validate({**json.loads(config), "seed": parameters["seed"]})
+        with tempfile.TemporaryDirectory() as place:
+            outcome = train(wanted, folder=Path(place))
+        tune.report({"seconds": outcome["curve"][0]["seconds"]})
+
+    started = time.perf_counter()
+    found = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": 1}),
+        param_space={"seed": tune.grid_search(list(range(trials)))},
+        run_config=tune.RunConfig(storage_path=str(folder / "plain"), verbose=0),
+    ).fit()
+    wall = time.perf_counter() - started
+    assert not found.errors, found.errors
+    return wall, sum(result.metrics["seconds"] for result in found)
+
+
+def ten_thousand(folder: Path) -> dict[str, float]:
+    """Dry run and status of 10,000 trials as commands: seconds and megabytes, start of Python included."""
+    from sweep import plan
+    from sweep.records import encode
+    from sweep.store import open_store
+
+    big = study(folder, seeds=list(range(10_000)))
+    store = open_store(folder / "big")
+    cells = plan.expand(big)
+    store.write_manifest(plan.manifest(big, cells))
+    for cell in cells:
+        place = folder / "big" / "trials" / str(cell.trial)[:16]
+        place.mkdir(parents=True)
+        record = {"kind": "trial", "trial": cell.trial, "status": "done", "seed": cell.seed}
+        (place / "record.json").write_bytes(encode(record))
+    found: dict[str, float] = {}
+    commands = {
+        "plan": ["sweep.run", "--study", str(folder / "overhead.yaml"), "--store", store.uri, "--dry-run"],
+        "status": ["sweep.status", "--store", store.uri],
+    }
+    for name, words in commands.items():
+        started = time.perf_counter()
+        process = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, words
+        found[f"{name}_seconds"] = time.perf_counter() - started
+        found["megabytes"] = max(found.get("megabytes", 0.0), usage.ru_maxrss / 1024)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=40)
+    trials = parser.parse_args().trials
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    with tempfile.TemporaryDirectory(prefix="robustsweep-bench-") as name:
+        folder = Path(name)
+        measured = ten_thousand(folder)
+        import ray
+
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        one_step = study(folder, seeds=list(range(trials)))
+        ours, our_training, _ = our_sweep(one_step, folder / "ours")
+        plain, plain_training = plain_tune(one_step, trials, folder)
+        equal = study(folder, seeds=list(range(8)), train_images=1000, train={**STUDY["train"], "epochs": 150})
+        *_, busy = our_sweep(equal, folder / "equal")
+        ray.shutdown()
+    measured |= {
+        "trials": trials,
+        "seconds_per_trial": (ours - our_training / 2) / trials,
+        "plain_tune_seconds_per_trial": (plain - plain_training / 2) / trials,
+        "busy": busy,
+    }
+    measured["share_of_plain_tune"] = measured["seconds_per_trial"] / measured["plain_tune_seconds_per_trial"]
+    missed = [
+        name for name, limit in LIMITS.items() if (measured[name] < limit if name == "busy" else measured[name] > limit)
+    ]
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"measured": measured, "limits": LIMITS, "missed": missed}, indent=1) + "\n")
+    for name, value in measured.items():
+        print(f"{name:32} {value:10.3f}" + (f"   limit {LIMITS[name]:g}" if name in LIMITS else ""))
+    print(f"missed: {', '.join(missed)}" if missed else "all limits kept")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,94 @@
+"""Two nodes on loopback: one is lost, then the driver, and the tables are as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_engine import outcome, wait_for
+from tiny_study import tiny
+
+from sweep.engine import run_study
+from sweep.store import open_store
+
+ROOT = Path(__file__).parents[2]
+FAST_HEALTH_CHECKS = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "5",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    before = dict(os.environ)
+    os.environ.update(FAST_HEALTH_CHECKS)
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 100_000_000}
+    made = Cluster(initialize_head=True, connect=False, head_node_args={**node, "include_dashboard": False})
+    made.second = made.add_node(**node)
+    yield made
+    made.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def start(cluster, folder, store, out):
+    words = ["--study", str(folder / "tiny.yaml"), "--store", str(store), "--out", str(out)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "sweep.run", *words, "--address", cluster.address, "--yes"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def records(store):
+    return len(list(store.glob("trials/*/record.json")))
+
+
+@pytest.mark.timeout(400)
+def test_losing_a_node_and_then_the_driver_changes_no_number(cluster, tmp_path):
+    changes = {"methods": {"at": {}, "sovr": {}}, "seeds": [0], "search": {"sovr": {"candidates": 4}}}
+    study = tiny(tmp_path, **changes)
+    store = tmp_path / "store"
+
+    driver = start(cluster, tmp_path, store, tmp_path / "reports")
+    wait_for(lambda: records(store) >= 1, 200)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    lost = records(store)
+    wait_for(lambda: records(store) > lost, 200)  # what ran on the lost node has moved to the other
+    assert driver.poll() is None
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    assert records(store) < 6
+
+    cluster.second = cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+    driver = start(cluster, tmp_path, store, tmp_path / "reports")
+    output, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, output
+
+    undisturbed = tmp_path / "undisturbed"
+    summary = run_study(study, open_store(undisturbed), data_dir=tmp_path, out=tmp_path / "expected", progress=False)
+    assert summary.complete
+    assert outcome(store) == outcome(undisturbed)
+    assert (tmp_path / "reports/tables.md").read_bytes() == (tmp_path / "expected/tables.md").read_bytes()
+
+
+@pytest.mark.timeout(120)
+def test_a_request_that_fits_no_node_is_refused_with_what_the_nodes_have(cluster, tmp_path):
+    tiny(tmp_path, resources={"cpus": 2})  # two in the cluster, one on each node
+    started = time.monotonic()
+    driver = start(cluster, tmp_path, tmp_path / "store", tmp_path / "reports")
+    output, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 2, output
+    assert "2 CPU" in output and "no node of the cluster" in output and "Traceback" not in output
+    assert time.monotonic() - started < 90

@@ -1,0 +1,194 @@
+"""`python -m sweep.evaluate` as its users meet it: checkpoints from elsewhere, refusals, warnings, JSON."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sweep import evaluate as command
+from sweep.store import open_store
+from trainers import models
+
+FACTORY = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.fc = kind, nn.Linear(64, 10)
+    def forward(self, x):
+        z = self.fc(x.flatten(1))
+        if self.kind == "probabilities":
+            return z.softmax(dim=1)
+        if self.kind == "random":
+            return z + torch.rand_like(z)
+        return z[:, :5] if self.kind == "few" else z
+
+def plain(classes): return Net("plain")
+def probabilities(): return Net("probabilities")
+def random(): return Net("random")
+def few(): return Net("few")
+def broken(): raise KeyError("weights")
+def nothing(): return 3
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("outside")
+    torch.manual_seed(0)
+    network = models.build("small_cnn", 10, shape=(1, 8, 8)).eval()
+    torch.save(network.state_dict(), folder / "net.pt")
+    save_file({k: v.contiguous() for k, v in network.state_dict().items()}, folder / "net.safetensors")
+    wrapped = {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}
+    torch.save(wrapped, folder / "wrapped.pt")
+    linear = torch.nn.Linear(64, 10)
+    torch.save({f"fc.{key}": value for key, value in linear.state_dict().items()}, folder / "linear.pt")
+    (folder / "factory.py").write_text(FACTORY)
+    return folder
+
+
+def run(capsys, monkeypatch, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["sweep evaluate", *map(str, arguments)])
+    code = command.main()
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def evaluate(capsys, monkeypatch, tmp_path):
+    def call(*arguments: object) -> tuple[int, str, str]:
+        return run(capsys, monkeypatch, "--store", tmp_path / "store", "--images", "0:20", *arguments)
+
+    return call
+
+
+def known(files, name="net.pt", model="small_cnn"):
+    return ("--checkpoint", files / name, "--model", model, "--dataset", "digits")
+
+
+def test_all_forms_of_the_same_weights_give_the_same_result(evaluate, files):
+    results = []
+    for name in ("net.pt", "net.safetensors", "wrapped.pt"):
+        arguments = (*known(files, name), "--attacks", "clean,pgd-10", "--epsilon", "0.02", "--json")
+        code, out, err = evaluate(*arguments)
+        assert code == 0, err
+        entries = json.loads(out)["evaluations"].values()
+        results.append([(entry["attack"], entry["accuracy"], entry["images"]) for entry in entries])
+    assert results[0] == results[1] == results[2]
+    assert [name for name, _, _ in results[0]] == ["clean", "pgd-10"]
+
+
+def test_the_same_command_again_computes_nothing_and_says_the_same(evaluate, files, tmp_path, monkeypatch):
+    arguments = (*known(files), "--attacks", "fgsm", "--epsilon", "0.05", "--output", tmp_path / "out.json")
+    code, first, _ = evaluate(*arguments)
+    assert code == 0 and "fgsm" in first and "worst case" in first
+    monkeypatch.setattr(command, "compute", None)
+    assert evaluate(*arguments)[1] == first
+    result = json.loads((tmp_path / "out.json").read_text())
+    (entry,) = result["evaluations"].values()
+    record = open_store(tmp_path / "store").read_json(entry["record"])
+    assert record["accuracy"] == entry["accuracy"] and record["checkpoint"] == "outside"
+
+
+def test_two_processes_give_the_verdicts_of_one(evaluate, files, tmp_path):
+    records = []
+    for number, shards in enumerate((1, 2)):
+        store = tmp_path / f"store-{number}"
+        code, out, err = evaluate(
+            *known(files), "--attacks", "pgd-10", "--epsilon", "0.02", "--batch-size", 8, "--shards", shards, "--json",
+            "--store", store,
+        )  # fmt: skip
+        assert code == 0, err
+        (entry,) = json.loads(out)["evaluations"].values()
+        records.append(open_store(store).read_json(entry["record"]))
+    assert records[0]["verdicts"] == records[1]["verdicts"]
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(evaluate, files, tmp_path):
+    witness = tmp_path / "ran"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.system, (f"touch {witness}",)
+
+    for name, save in (
+        ("bomb.pt", torch.save),
+        ("plain.pt", lambda value, path: path.write_bytes(pickle.dumps(value))),
+    ):
+        save({"fc.weight": Bomb()}, tmp_path / name)
+        code, _, err = evaluate(*known(tmp_path, name))
+        assert code == 2 and "was refused" in err and "Traceback" not in err
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("conv1.weight"), "1 missing: conv1.weight"),
+        (lambda w: w.update({"head.bias": torch.zeros(3)}), "1 not known: head.bias"),
+        (lambda w: w.update({"fc2.weight": torch.zeros(7, 128)}), "fc2.weight (7, 128) in the file, (10,"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(evaluate, files, tmp_path, change, message):
+    weights = torch.load(files / "net.pt", weights_only=True)
+    change(weights)
+    torch.save(weights, tmp_path / "changed.pt")
+    code, _, err = evaluate(*known(tmp_path, "changed.pt"))
+    assert code == 2 and message in err and "small_cnn" in err
+
+
+@pytest.mark.parametrize(
+    ("function", "warning"),
+    [("plain", None), ("probabilities", "returns probabilities"), ("random", "output is random")],
+)
+def test_models_of_the_user_s_own_are_warned_about(evaluate, files, function, warning):
+    model = f"{files / 'factory.py'}:{function}"
+    code, out, err = evaluate(*known(files, "linear.pt", model), "--attacks", "clean", "--json")
+    assert code == 0, err
+    notes = json.loads(out)["warnings"]
+    assert (notes == []) if warning is None else (warning in notes[0] and warning in err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--checkpoint", "absent.pt", "--model", "small_cnn", "--dataset", "digits"), "neither a file nor"),
+        (("--checkpoint", "NET",), "need --model"),
+        (("--checkpoint", "NET", "--model", "small_cn", "--dataset", "digits"), "unknown model 'small_cn'"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digit"), "unknown data set 'digit'"),
+        (("--checkpoint", "NET", "--model", "none.py:f", "--dataset", "digits"), "does not exist"),
+        (("--checkpoint", "LINEAR", "--model", "FACTORY:absent", "--dataset", "digits"), "has no function 'absent'"),
+        (("--checkpoint", "LINEAR", "--model", "FACTORY:broken", "--dataset", "digits"), "KeyError"),
+        (("--checkpoint", "LINEAR", "--model", "FACTORY:nothing", "--dataset", "digits"), "not a torch.nn.Module"),
+        (("--checkpoint", "LINEAR", "--model", "FACTORY:few", "--dataset", "digits"), "one logit for each of 10"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", "pgd20"), "pgd-20"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--images", "5"), "FIRST:LAST"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--images", "0:999"), "360 test"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "svhn", "--data-dir", "absent"), "svhn"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "8/0"), "8/255"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--device", "gpu9"), "device"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_messages(evaluate, files, arguments, message):
+    places = {"NET": "net.pt", "LINEAR": "linear.pt", "FACTORY": "factory.py"}
+    for word, name in places.items():
+        arguments = [str(argument).replace(word, str(files / name)) for argument in arguments]
+    code, _, err = evaluate(*arguments)
+    assert code == 2 and message in err and "Traceback" not in err
+
+
+def test_help_loads_no_torch():
+    code = (
+        "import sys; sys.argv[1:] = ['--help']; import sweep.evaluate as e; e.main(); assert 'torch' not in sys.modules"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    assert "--checkpoint" in found.stdout

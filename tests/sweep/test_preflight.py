@@ -1,0 +1,102 @@
+"""What would wait for ever or fail after hours is refused in seconds, with the way out."""
+
+import shutil
+import time
+from collections import namedtuple
+
+import pytest
+from tiny_study import tiny
+
+from sweep import disk, preflight
+from sweep.devices import Resources
+from sweep.engine import run_study
+from sweep.errors import UserError
+from sweep.preflight import NodeFacts, disk_faults, node_faults, probe, resource_faults
+from sweep.store import open_store
+
+TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
+
+
+@pytest.mark.parametrize(
+    ("resources", "fits"),
+    [
+        (Resources(1, 1), True),
+        (Resources(2, 8), True),
+        (Resources(0.25, 1), True),
+        (Resources(3, 1), False),  # three in the cluster, but no node has more than two
+        (Resources(0, 9), False),
+        (Resources(0, 1, 64 * 10**9), False),
+    ],
+)
+def test_one_trial_must_fit_on_one_node(resources, fits):
+    faults = resource_faults(resources, TWO_NODES)
+    assert (faults == []) == fits
+    assert fits or ("no node" in faults[0] and "--set resources" in faults[0])
+
+
+def test_fractions_of_a_gpu_multiply_the_places():
+    assert Resources(0.25, 1).fits(TWO_NODES[1]) == 8
+    assert Resources(0.3, 0).fits({"GPU": 0.9}) == 3
+
+
+def test_other_versions_on_a_node_are_named_with_both_sides():
+    here = NodeFacts("head", {"torch": "2.13.0", "python": "3.11"})
+    same = NodeFacts("a", {"torch": "2.13.0", "python": "3.11"})
+    other = NodeFacts("b", {"torch": "2.12.1", "python": "3.11"})
+    assert node_faults([here, same]) == []
+    (fault,) = node_faults([here, same, other])
+    assert "node b" in fault and "torch 2.12.1 (here 2.13.0)" in fault
+
+
+def test_a_store_that_another_node_sees_differently_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    facts = probe(str(tmp_path / "elsewhere"), "preflight/mark", "digits", str(tmp_path))
+    assert "not the same folder" in facts.store
+    assert "node" in node_faults([NodeFacts("head", facts.versions), facts])[0]
+
+
+def test_missing_data_is_refused_with_the_place(tmp_path):
+    open_store(tmp_path).write("preflight/mark", b"")
+    facts = probe(str(tmp_path), "preflight/mark", "cifar10", str(tmp_path / "data"))
+    assert facts.store is None and str(tmp_path / "data") in facts.data
+
+
+def test_too_little_disk_is_refused_with_both_amounts(tmp_path, monkeypatch):
+    study, store = tiny(tmp_path), open_store(tmp_path / "store")
+    assert disk_faults(study, store, 2) == []
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 10**6))
+    (fault,) = disk_faults(study, store, 2)
+    assert "1.0 MB free" in fault and "sweep gc" in fault
+
+
+def test_planned_sizes_cover_the_real_networks():
+    from trainers import models
+
+    for name, planned in disk.PARAMETERS.items():
+        shape = (1, 28, 28) if name == "small_cnn" else (3, 32, 32)
+        model = models.build(name, 100, shape=shape)
+        real = sum(tensor.numel() for tensor in model.state_dict().values())
+        assert 0.5 * planned < real <= planned, name
+
+
+def test_an_unwritable_store_is_refused(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+
+    def refuse(path, data):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store, "write", refuse)
+    monkeypatch.setattr(preflight, "nodes", lambda: [])
+    with pytest.raises(UserError, match="not writable"):
+        preflight.check(tiny(tmp_path), store, Resources(0, 1), tmp_path)
+
+
+@pytest.mark.timeout(120)
+def test_an_impossible_gpu_request_is_refused_in_seconds_and_leaves_nothing_behind(tmp_path):
+    study = tiny(tmp_path, resources={"gpus": 64})
+    started = time.monotonic()
+    with pytest.raises(UserError, match="64 GPU.* no node"):
+        run_study(study, open_store(tmp_path / "store"), data_dir=tmp_path, out=None)
+    assert time.monotonic() - started < 60
+    assert not open_store(tmp_path / "store").list("preflight")

@@ -1,0 +1,182 @@
+"""Studies on other people's machines: files that their schedulers accept, and a real submission with a token."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from tiny_study import TINY
+
+from sweep import submit
+from sweep.errors import UserError
+from sweep.studies import shipped
+
+SCHEMA = json.loads((Path(__file__).parent / "rayjob_schema.json").read_text())
+
+
+def write(way, path, *more):
+    assert submit.main([f"--{way}", str(path), "--store", "/shared/store", *more]) == 0
+    return path.read_text()
+
+
+@pytest.mark.parametrize("study", shipped())
+def test_every_shipped_study_gives_a_manifest_that_kuberay_accepts(study, tmp_path):
+    text = write("kuberay", tmp_path / "job.yaml", "--study", study, "--claim", "data", "--nodes", "4")
+    manifest = yaml.safe_load(text)
+    jsonschema.validate(manifest, SCHEMA)
+    cluster = manifest["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"
+    assert f"--study {study} " in manifest["spec"]["entrypoint"]
+    gpus = cluster["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert ("nvidia.com/gpu" in gpus) == (study != "digits")
+
+
+def test_the_schema_catches_a_misspelt_key(tmp_path):
+    manifest = yaml.safe_load(write("kuberay", tmp_path / "job.yaml"))
+    manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, SCHEMA)
+
+
+def test_values_with_special_characters_survive_yaml_and_shell(tmp_path):
+    hostile = """a "b" 'c': $(touch /tmp/never) # no comment"""
+    more = ("--set", f"title={json.dumps(hostile)}", "--env", f"WORDS={hostile}")
+    manifest = yaml.safe_load(write("kuberay", tmp_path / "job.yaml", *more))
+    jsonschema.validate(manifest, SCHEMA)
+    assert yaml.safe_load(manifest["spec"]["runtimeEnvYAML"])["env_vars"]["WORDS"] == hostile
+    text = write("slurm", tmp_path / "job.sbatch", *more)
+    line = next(line for line in text.splitlines() if line.startswith("export WORDS="))
+    assert shlex.split(line)[1] == f"WORDS={hostile}"
+    shell = subprocess.run(["bash", "-n", tmp_path / "job.sbatch"], capture_output=True, text=True, check=False)
+    assert shell.returncode == 0, shell.stderr
+
+
+def test_the_sbatch_file_requeues_and_keeps_to_itself(tmp_path):
+    more = ("--study", "cifar10_rn18", "--nodes", "2", "--gpus-per-node", "4", "--time", "12:00:00", "--venv", ".venv")
+    text = write("slurm", tmp_path / "job.sbatch", *more)
+    directives = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", text, re.MULTILINE))
+    assert directives["nodes"] == "2" and directives["gpus-per-node"] == "4" and directives["time"] == "12:00:00"
+    assert directives["signal"] == "B:USR1@120" and "requeue" in directives and "exclusive" in directives
+    assert "ray symmetric-run" in text and "RAY_AUTH_MODE=token" in text and "umask 077" in text
+    assert "--dashboard-host=127.0.0.1" in text and "SLURM_JOB_ID % 500" in text and "RAY_USAGE_STATS_ENABLED=0" in text
+    assert subprocess.run(["bash", "-n", tmp_path / "job.sbatch"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--store", "/s"], "say where to"),
+        (["--slurm", "f", "--kuberay", "g", "--store", "/s"], "say where to"),
+        (["--slurm", "f"], "--store is needed"),
+        (["--slurm", "f", "--store", "here"], "absolute path"),
+        (["--slurm", "f", "--store", "/s", "--study", "digitz"], "digits"),
+        (["--slurm", "f", "--store", "/s", "--env", "X"], "NAME=VALUE"),
+        (["--slurm", "f", "--store", "/s", "--nodes", "0"], "at least 1"),
+        (["--address", "http://127.0.0.1:1", "--store", "/s", "--token", "/nowhere"], "no token at /nowhere"),
+    ],
+)
+def test_mistakes_are_messages(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    with pytest.raises(UserError, match=words):
+        submit.main(arguments)
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    with pytest.raises(UserError, match="chmod 600"):
+        submit.main(["--address", "http://127.0.0.1:1", "--store", "/s", "--token", str(token)])
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head with a token, as `ray start` makes it: its dashboard's address and the environment to reach it."""
+    folder = tmp_path_factory.mktemp("cluster")
+    token = folder / "token"
+    token.touch(0o600)
+    token.write_text("f0e1d2c3b4a5968778695a4b3c2d1e0f")
+    environment = {
+        **os.environ,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    dashboard = free_port()
+    command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus=2"]
+    command += [f"--port={free_port()}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
+    # The agent that takes jobs has a fixed port by default: a second cluster on a machine would never take one.
+    command += [f"--dashboard-agent-listen-port={free_port()}", "--object-store-memory=200000000"]
+    with (folder / "head.log").open("w") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    end = time.monotonic() + 90
+    while "Ray runtime started" not in (folder / "head.log").read_text():
+        assert time.monotonic() < end and head.poll() is None, (folder / "head.log").read_text()
+        time.sleep(0.2)
+    yield f"http://127.0.0.1:{dashboard}", environment, folder
+    os.killpg(head.pid, signal.SIGKILL)
+    head.wait(20)
+
+
+def submitted(cluster, *more, **changes):
+    address, environment, folder = cluster
+    command = [sys.executable, "-m", "sweep.submit", "--address", address, "--python", sys.executable, *more]
+    return subprocess.run(
+        command,
+        env={**environment, "PYTHONPATH": str(Path(__file__).parents[2]), **changes},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit_code(cluster):
+    folder = cluster[2]
+    (folder / "broken.py").write_text(
+        "from dataclasses import dataclass\nfrom trainers.method import Method\n\n\n"
+        "@dataclass(frozen=True)\nclass Broken(Method):\n"
+        "    def loss(self, model, images, labels, attack):\n        raise RuntimeError('broken on purpose')\n"
+    )
+    content = {key: value for key, value in TINY.items() if key != "search"}
+    small = {"methods": {"st": {}, "broken": {}}, "seeds": [0], "resources": {"retries": 0}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**content, **small}))
+    more = ("--store", str(folder / "store"), "--data-dir", str(folder / "data"), "--plugin", "broken.py")
+    done = submitted(cluster, "--study", "tiny.yaml", *more)
+    assert done.returncode == 1, done.stdout + done.stderr  # one method fails, and the code says so
+    assert "broken on purpose" in done.stdout and "1 trainings" in done.stdout
+    states = sorted(json.loads(path.read_text())["status"] for path in folder.glob("store/trials/*/record.json"))
+    assert states == ["done", "failed"]
+
+
+@pytest.mark.timeout(120)
+def test_a_wrong_or_missing_token_is_refused(cluster, tmp_path):
+    wrong = tmp_path / "token"
+    wrong.touch(0o600)
+    wrong.write_text("0" * 32)
+    for more in (("--token", str(wrong)), ("--no-token",)):
+        refused = submitted(cluster, "--store", str(tmp_path / "store"), *more)
+        assert refused.returncode == 2, refused.stdout + refused.stderr
+        assert "Traceback" not in refused.stderr and "token" in refused.stderr
+    assert not (tmp_path / "store").exists()
