@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reports.layout import Rounding, p_text
+from reports.layout import Rounding, p_text, signed
 from reports.sources import Source
 from reports.statistics import ALPHA, Sample, compare, interval
 
@@ -89,7 +89,7 @@ def _compare(
         return "undecided", f"{numbers} ({result.undefined})"
     tests = f"p = {p_text(result.student)} Student, {p_text(result.welch)} Welch".replace("= <", "< ")
     decimals = 2 if abs(result.difference) < 1 else 1
-    evidence = f"{numbers}: Δ = {result.difference:+.{decimals}f}, {tests}"
+    evidence = f"{numbers}: Δ = {signed(result.difference, decimals)}, {tests}"
     if result.welch >= ALPHA:
         return "undecided", evidence
     return ("holds" if result.difference * direction > 0 else "does not hold"), evidence
@@ -156,7 +156,7 @@ def _range(question: Question) -> list[Part]:
             return question.missing([first, second])
         result = compare(one, two)
         middle, bounds = result.difference, (result.low, result.high)
-        shown = f"{question.name(first)} − {question.name(second)} = {middle:+.1f}"
+        shown = f"{question.name(first)} − {question.name(second)} = {signed(middle)}"
     else:
         if one is None:
             return question.missing([first])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports import claims, published
-from reports.layout import Cell, p_text, with_best
+from reports.layout import Cell, p_text, signed, with_best
 from reports.markdown import escape, grid, render
 from reports.measures import Results
 from reports.published import Printed
@@ -174,7 +174,7 @@ def _row(one: Difference) -> list[str]:
         one.printed.text,
         cell.text,
         str(cell.sample.n),
-        f"{one.comparison.difference:+.{places}f}",
+        signed(one.comparison.difference, places),
         p_text(p),
         {True: "yes", False: "**no**", None: "?"}[one.within_noise],
     ]

@@ -197,6 +197,11 @@ def _mark(cells: list[Cell], best: str) -> list[Cell]:
     return marked
 
 
+def signed(value: float, places: int = 1) -> str:
+    """With its sign, and never as -0.0."""
+    return f"{round(value, places) + 0.0:+.{places}f}"
+
+
 def p_text(p: float | None) -> str:
     """Three decimals as usual, more honest ends: never 0.000."""
     if p is None:

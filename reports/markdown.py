@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
-from reports.layout import Cell, Table, p_text
+from reports.layout import Cell, Table, p_text, signed
 from reports.measures import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
 from reports.tables import attack_name, setting
@@ -71,10 +71,14 @@ def render(table: Table, level: int = 3, heading: str | None = None) -> str:
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
     """The whole of tables.md. `studies` has each study's tables, the main one first."""
     tests = {study: study_tests(results, study, _headline_measure(tables)) for study, tables in studies.items()}
-    parts = ["# Results", glance(results, studies, tests)]
+    present = [table for table in paper if any(cell.planned for cell in table.cells())]
+    absent = [table for table in paper if table not in present]
+    parts = ["# Results", glance(results, studies, tests), *paper_section(present)]
     for study, tables in studies.items():
         parts.append(study_section(results, study, tables, tests[study]))
-    parts.append(paper_section(results, paper))
+    if absent:
+        parts.append("## Tables of the paper not run in this store\n\n`python -m sweep.run --study NAME` runs a study.")
+        parts.append("\n".join(_absent(table) for table in absent))
     problems = results.data.problems
     if problems:
         parts.append(f"## Left out\n\nThese {len(problems)} records could not be used:")
@@ -118,7 +122,9 @@ def _lead(tests: list[Tests]) -> str:
         return "the best is AT itself"
     row = max(against.rows, key=lambda one: one.comparison.difference)
     p = row.comparison.welch_holm
-    return f"{row.comparison.difference:+.1f} points" + ("" if p is None else f", p = {p_text(p)}".replace("= <", "< "))
+    return f"{signed(row.comparison.difference)} points" + (
+        "" if p is None else f", p = {p_text(p)}".replace("= <", "< ")
+    )
 
 
 def _headlines(tests: dict[str, list[Tests]]) -> list[str]:
@@ -188,17 +194,17 @@ def tests_text(test: Tests) -> str:
     for row in test.rows:
         c = row.comparison
         images = row.over_images
-        between = "–" if c.low is None or c.high is None else f"[{c.low:+.1f}, {c.high:+.1f}]"
+        between = "–" if c.low is None or c.high is None else f"[{signed(c.low)}, {signed(c.high)}]"
         rows.append(
             [
                 escape(row.display),
-                f"{c.difference:+.1f}",
+                signed(c.difference),
                 between,
                 p_text(c.student),
                 p_text(c.welch),
                 p_text(c.welch_holm),
-                "–" if c.hedges_g is None else f"{c.hedges_g:+.1f}",
-                "–" if images is None else f"[{images.low:+.1f}, {images.high:+.1f}]",
+                "–" if c.hedges_g is None else signed(c.hedges_g),
+                "–" if images is None else f"[{signed(images.low)}, {signed(images.high)}]",
                 "–" if images is None else _span(images.mcnemar),
                 _verdict(row),
             ]
@@ -278,17 +284,11 @@ def _done_first(entry: tuple[str, int]) -> tuple[bool, str]:
     return entry[0] != "done", entry[0]
 
 
-def paper_section(results: Results, paper: list[Table]) -> str:
-    parts = ["## The paper's tables"]
-    present = [table for table in paper if table.filled or any(cell.planned for cell in table.cells())]
-    absent = [table for table in paper if table not in present]
-    if present:
-        parts.append("Filled from our records, in the paper's layout. `python -m reports diff` compares cell by cell.")
-        parts += [render(table) for table in present]
-    if absent:
-        parts.append("Not run in this store (`python -m sweep.run --study NAME` runs one):")
-        parts.append("\n".join(_absent(table) for table in absent))
-    return "\n\n".join(parts)
+def paper_section(tables: list[Table]) -> list[str]:
+    if not tables:
+        return []
+    how = "Filled from our records, in the paper's layout. `python -m reports diff` compares cell by cell."
+    return [f"## The paper's tables\n\n{how}", *(render(table) for table in tables)]
 
 
 def _absent(table: Table) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from reports import published
-from reports.layout import Block, Column, Key, Rounding, Row, Table, with_best
+from reports.layout import Block, Cell, Column, Key, Rounding, Row, Table, with_best
 from reports.measures import WORST_OF, Results
 
 CHECKPOINTS = {
@@ -112,7 +112,17 @@ def paper_notes(source: published.Published, table: Table, results: Results) -> 
     if "worst" in measured:
         notes.append(f"Worst: the least of {', '.join(attack_name(name) for name in WORST_OF)}, seed by seed.")
     notes += departures(table, results)
+    unmeasured = dict.fromkeys(
+        cell.key.study for cell in table.cells() if cell.sample is None and _trained(results, cell)
+    )
+    if "suite" in source.spec:
+        command = "python -m sweep.run --study {} --set evaluation.suite={}"
+        notes += [f"Trained, not yet measured: {command.format(study, source.spec['suite'])}." for study in unmeasured]
     return notes
+
+
+def _trained(results: Results, cell: Cell) -> bool:
+    return bool(cell.label) and any(one.status == "done" for one in results.seeds(cell.key.study, cell.label))
 
 
 def departures(table: Table, results: Results) -> list[str]:

@@ -18,7 +18,7 @@ def write(store_uri: str | Path, studies: Sequence[str] | None, out: Path, *, fi
     by_study = {study: study_tables(results, study) for study in data.manifests}
     paper = paper_tables(results)
     out.mkdir(parents=True, exist_ok=True)
-    every = [table for tables in by_study.values() for table in tables] + paper
+    every = paper + [table for tables in by_study.values() for table in tables]
     written = [
         _text(out / "tables.md", markdown.write(results, by_study, paper)),
         _text(out / "tables.tex", latex.document(shown(every))),

@@ -25,12 +25,12 @@ SAMPLE_CPU = 16  # images per measured batch of a large network on a CPU; a whol
 
 
 def relative_cost(config: TrialConfig) -> float:
-    """Passes through the network, roughly and unmeasured: enough to start the longest trial first."""
+    """Passes of images through the network, roughly and unmeasured: enough to start the longest trial first."""
     recipe = config.recipe
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
     base = config.method.split("+")[0]
     passes = 1.0 if base == "st" else {"mma": 3.0}.get(base, 1.0) * (1 + recipe.attack.steps)
-    return length * (passes + (2.0 if config.awp else 0.0) + 1.0)
+    return length * recipe.batch_size * (passes + (2.0 if config.awp else 0.0) + 1.0)
 
 
 def batches(config: TrialConfig) -> int:

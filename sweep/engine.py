@@ -114,7 +114,10 @@ def _compute(
     display.say(f"{study.name}: starting Ray")
     try:
         from sweep.ray_session import connected
+        from sweep.searches import settings_of
 
+        for label in study.searches():
+            settings_of(study, label)  # refuses what cannot be searched before anything starts
         with connected(address, verbose=verbose), tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
             from sweep import devices, preflight
             from sweep.loggers import callbacks

@@ -67,7 +67,7 @@ def evaluate(
         typer.echo(f"warning: {note}", err=True)
     for evaluation in evaluations:
         _finish(opened, evaluation, subject, shards, quiet=as_json)
-    result = _result(opened, evaluations, subject, notes)
+    result = _result(opened, evaluations, subject, notes, epsilon)
     text = json.dumps(result, indent=2, sort_keys=True)
     if output is not None:
         output.write_text(text + "\n", encoding="utf-8")
@@ -232,14 +232,17 @@ def _computed(store_uri: str, items: list[Item], subject: Subject, shards: int) 
             yield future.result()
 
 
-def _result(store: Store, evaluations: list[Evaluation], subject: Subject, notes: list[str]) -> dict[str, Any]:
+def _result(
+    store: Store, evaluations: list[Evaluation], subject: Subject, notes: list[str], epsilon: str
+) -> dict[str, Any]:
     from sweep.evaluation import unpack
 
     found, worst = {}, None
     for evaluation in evaluations:
         record = store.read_json(evaluation.record)
         verdicts = unpack(record["verdicts"], record["images"])
-        worst = verdicts if worst is None else worst & verdicts
+        if evaluation.attack.epsilon in ("0", epsilon):
+            worst = verdicts if worst is None else worst & verdicts
         found[evaluation.attack.id] = {
             "attack": evaluation.attack.name,
             "epsilon": evaluation.attack.epsilon,
@@ -250,13 +253,13 @@ def _result(store: Store, evaluations: list[Evaluation], subject: Subject, notes
             "wall_seconds": record["wall_seconds"],
             "record": evaluation.record,
         }
-    assert worst is not None
     return {
         "name": subject.name,
         "checkpoint": subject.checkpoint,
         "store": store.uri,
         "evaluations": found,
-        "worst_accuracy": float(worst.mean()),
+        "epsilon": epsilon,
+        "worst_accuracy": None if worst is None else float(worst.mean()),
         "warnings": notes,
     }
 
@@ -268,7 +271,8 @@ def _table(result: dict[str, Any]) -> str:
         lines.append(f"  {entry['attack'] + radius:<32} {100 * entry['accuracy']:6.2f} %  of {entry['images']} images")
         lines += [f"    after {phase:<22} {100 * share:6.2f} %" for phase, share in _in_order(entry["phases"])]
         lines += [f"    warning: {warning}" for warning in entry["warnings"]]
-    lines.append(f"  {'worst case over these':<32} {100 * result['worst_accuracy']:6.2f} %")
+    if result["worst_accuracy"] is not None:
+        lines.append(f"  {'worst case, ε=' + result['epsilon']:<32} {100 * result['worst_accuracy']:6.2f} %")
     return "\n".join(lines)
 
 

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from sweep import plan
+from sweep.cost import ATTACK_STEPS
 from sweep.diagnosis import diagnose_trial, diagnostics_path
 from sweep.evaluation import Evaluation, Item, of_trial, run_item
 from sweep.store import Store
 from sweep.study import Study
 from trainers.config import as_float
 from trainers.suites import EvaluationAttack
-
-# Passes through the network per image, roughly: for the order of work and the time left.
-PASSES = {"clean": 1.0, "fgsm": 2.0, "spsa": 50_000.0, "autoattack": 4_000.0}
 
 
 def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
@@ -36,8 +34,9 @@ def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
 
 
 def relative_cost(evaluation: Evaluation) -> float:
+    """In the same unit as that of trainings."""
     attack = evaluation.attack
-    return evaluation.images * PASSES.get(attack.kind, float(2 * (attack.steps or 1)))
+    return evaluation.images * ATTACK_STEPS.get(attack.kind, float(attack.steps or 1))
 
 
 def item_payload(item: Item) -> dict[str, Any]:

@@ -52,11 +52,22 @@ class Queue(Unsaved, Searcher):
         super().__init__()
         self.work, self.resources, self.stopping = work, resources, stopping
         self.jobs: dict[str, Job] = {}
+        self.fault: Exception | None = None  # what ended the sweep; Tune would wrap it in an error of its own
         self._slots, self._counted = 1, -math.inf
 
+    def is_over(self) -> bool:
+        return self.fault is not None or self.stopping()
+
     def suggest(self, trial_id: str) -> Any:
-        if self.stopping():
+        if self.is_over():
             return Searcher.FINISHED
+        try:
+            return self._next(trial_id)
+        except Exception as fault:
+            self.fault = fault
+            return Searcher.FINISHED
+
+    def _next(self, trial_id: str) -> Any:
         if time.monotonic() - self._counted > SLOTS_SECONDS:
             self._slots, self._counted = slots(self.resources), time.monotonic()
         # As many again wait beside those that run: a process that ends finds its next piece at once.
@@ -74,14 +85,20 @@ class Queue(Unsaved, Searcher):
         if error:
             return  # the callback sees the error itself
         job = self.jobs.pop(trial_id)
-        if result and result.get("state"):
-            self.work.finished(job)
-        else:
-            self.work.interrupted(job)
+        try:
+            if result and result.get("state"):
+                self.work.finished(job)
+            else:
+                self.work.interrupted(job)
+        except Exception as fault:
+            self.fault = fault
 
     def gave_up(self, trial_id: str, reason: str) -> None:
         job = self.jobs.pop(trial_id)
-        self.work.gave_up(job, reason, last_lines(self.work.store, job.payload["folder"]))
+        try:
+            self.work.gave_up(job, reason, last_lines(self.work.store, job.payload["folder"]))
+        except Exception as fault:
+            self.fault = fault
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: what is left to do follows from the store."""
@@ -177,11 +194,13 @@ def fit(queue: Queue, watch: Watch, resources: Resources, *, retries: int, scrat
             name="tune",
             storage_path=scratch,
             verbose=0,
-            stop=StopAll(queue.stopping),
+            stop=StopAll(queue.is_over),
             failure_config=tune.FailureConfig(max_failures=retries),
             callbacks=[watch, *callbacks],
         ),
     ).fit()
+    if queue.fault is not None:
+        raise queue.fault
 
 
 def _reason(trial: Any) -> str:

@@ -46,11 +46,11 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
     def read(method: MethodView, key: str) -> np.ndarray:
         return factor * method.summaries(key, study.checkpoint)
 
-    methods = [method for method in study.methods if any(read(method, bar[0]).size for bar in bars)]
+    methods = [method for method in study.adversarial_methods if any(read(method, bar[0]).size for bar in bars)]
     shown = [bar for bar in bars if any(read(method, bar[0]).size for method in methods)]
     if not shown:
         raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
-    figure, axes = style.canvas(max(4.5, 0.8 + 0.68 * len(methods)), 3.2)
+    figure, axes = style.canvas(max(7.0, 0.8 + 0.68 * len(methods)), 3.2)
     axis = axes[0, 0]
     width = 0.8 / len(shown)
     for place, (key, legend, color, hatch) in enumerate(shown):

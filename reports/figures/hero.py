@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
@@ -31,8 +32,9 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             left.mean(), place, xerr=style.deviation(left), fmt="D", markersize=7, color=style.VERMILLION,
             label="AutoAttack" if place == 0 else None,
         )  # fmt: skip
+        edge = np.nanmin([left.mean(), left.mean() - style.deviation(left)])  # of the whisker, where there is one
         axis.annotate(
-            f"{left.mean():.1f}", (left.mean() - style.deviation(left), place), (-9, 0), textcoords="offset points",
+            f"{left.mean():.1f}", (edge, place), (-9, 0), textcoords="offset points",
             ha="right", va="center", fontsize=8.5, weight="bold",
         )  # fmt: skip
     axis.set_yticks(range(len(rows)), [method.name for method, _, _ in rows])

@@ -128,8 +128,8 @@ def mean(values: np.ndarray) -> float:
 
 
 def deviation(values: np.ndarray) -> float:
-    """One standard deviation over seeds (ddof 1); a single seed has none to show."""
-    return float(values.std(ddof=1)) if values.size > 1 else 0.0
+    """One standard deviation over seeds (ddof 1); NaN, which draws no whisker, for a single seed."""
+    return float(values.std(ddof=1)) if values.size > 1 else float("nan")
 
 
 def canvas(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, np.ndarray]:
@@ -146,8 +146,11 @@ def grid_shape(panels: int, most: int) -> tuple[int, int]:
 
 
 def hide_unused(axes: np.ndarray, used: int) -> None:
+    """Panels left over in the last row; those above them label their own ticks then."""
     for axis in axes.ravel()[used:]:
         axis.set_visible(False)
+    for axis in axes.ravel()[max(0, used - axes.shape[1]) : used]:
+        axis.tick_params(labelbottom=True)
 
 
 def legend_above(figure: Figure, handles: list[Any], labels: list[str], columns: int = 6) -> None:

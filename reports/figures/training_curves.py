@@ -13,7 +13,7 @@ from reports.figures.view import MethodView, Missing, StudyView
 # column, legend, colour, dash
 LINES = (
     ("test_clean_accuracy", "test, clean", style.BLUE, "--"),
-    ("train_accuracy", "training, adversarial", style.ORANGE, "-."),
+    ("train_accuracy", "training, as trained", style.ORANGE, "-."),
     ("validation_pgd_accuracy", "validation, PGD", style.GREEN, ":"),
     ("test_pgd_accuracy", "test, PGD", style.BLACK, "-"),
 )

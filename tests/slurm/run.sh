@@ -33,7 +33,7 @@ unlink() {
 
 cleanup() {
   for id in "${started[@]}"; do kill "$id" 2> /dev/null || true; done
-  sleep 1
+  sleep 2
   for id in "${started[@]}"; do kill -9 "$id" 2> /dev/null || true; done
   unlink
   [ "${keep:-}" ] || rm -rf "$work"
@@ -62,7 +62,7 @@ dd if=/dev/urandom of="$work/munge/key" bs=1024 count=1 status=none
 chmod 400 "$work/munge/key"
 socket="$work/munge/socket"
 munged --force --foreground --key-file="$work/munge/key" --socket="$socket" --pid-file="$work/munge/pid" \
-  --log-file="$work/munge/log" --seed-file="$work/munge/seed" &
+  --log-file="$work/munge/log" --seed-file="$work/munge/seed" > "$work/munge/out" 2>&1 &
 started+=($!)
 
 cat > "$work/slurm.conf" <<CONF
@@ -94,13 +94,15 @@ CONF
 export SLURM_CONF="$work/slurm.conf"
 printf '127.0.0.1 localhost\n10.213.7.1 controller\n10.213.7.11 n1\n10.213.7.12 n2\n' > "$work/hosts"
 
-in_private_hosts='mount --bind "$0/hosts" /etc/hosts && exec "${@:1}"'
-unshare --mount --uts --fork --kill-child bash -c "hostname controller; $in_private_hosts" "$work" slurmctld -D &
+hosts='mount --bind "$0/hosts" /etc/hosts'
+unshare --mount --uts bash -c "hostname controller; $hosts"' && exec "$@"' "$work" slurmctld -D > "$work/out" 2>&1 &
 started+=($!)
 for node in n1 n2; do
+  # bash stays as the first process of the namespace: it collects the dead, for which slurmd would wait in vain.
   # /tmp and shared memory are the node's own too: Ray keeps its sockets and its objects there.
   nsenter --net="/run/netns/robustsweep-$node" unshare --mount --uts --pid --fork --kill-child --mount-proc \
-    bash -c "hostname $node; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; $in_private_hosts" "$work" slurmd -D -N "$node" &
+    bash -c "hostname $node; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; $hosts"'; "$@" & wait $!' \
+    "$work" slurmd -D -N "$node" > "$work/$node/out" 2>&1 &
   started+=($!)
 done
 

@@ -165,3 +165,29 @@ def test_budgets_are_read_in_hours_minutes_and_days():
     for wrong in ("soon", "-1h", "h"):
         with pytest.raises(UserError, match="--budget"):
             budget_hours(wrong)
+
+
+@pytest.mark.timeout(300)
+def test_a_store_on_s3_gets_the_same_numbers(undisturbed, tmp_path, monkeypatch):
+    from moto.server import ThreadedMotoServer
+
+    folder, _, _ = undisturbed
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        import boto3
+
+        endpoint = f"http://{host}:{port}"
+        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="sweeps")
+        uri = f"s3://sweeps/tiny?endpoint_override=http%3A%2F%2F{host}%3A{port}&region=us-east-1"
+        summary = run_study(tiny(tmp_path), open_store(uri), data_dir=tmp_path, out=None)
+        assert summary.complete
+        assert outcome(uri) == outcome(folder / "store")
+        stored = open_store(uri).list("searches")
+        assert any(path.endswith("journal.log") for path in stored)
+        assert not any(path.endswith("resume.pt") for path in open_store(uri).list("trials"))
+    finally:
+        server.stop()

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 from pyautoattack import AutoAttack
+from pyautoattack.fab_projections import projection_linf
+from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
 from torch import nn
 
 from tests.trainers.tiny import tiny_problem
 from trainers.attacks import autoattack
+from trainers.attacks.fab import DirectFAB, project_to_hyperplane
 from trainers.attacks.square import RememberingSquare
 from trainers.evaluate import evaluate_shard, ready
 from trainers.suites import parse
@@ -169,3 +172,26 @@ def test_square_s_success_after_the_others_is_reported():
     assert autoattack.square_warning({"clean": 0.9, "apgd-ce": 0.5, "square": 0.4})
     assert autoattack.square_warning({"clean": 0.9, "apgd-ce": 0.5, "square": 0.499}) == []
     assert autoattack.square_warning({"clean": 0.9, "square": 0.4}) == []
+
+
+@pytest.mark.parametrize("features", [2, 5, 64])
+@pytest.mark.parametrize("distance", [0.01, 0.3, 100.0])
+def test_fab_s_projection_is_the_package_s_in_every_bit(features, distance):
+    generator = torch.Generator().manual_seed(features)
+    points = torch.rand(200, features, generator=generator)
+    points[:50] = points[:50].round()
+    normals = torch.randn(200, features, generator=generator)
+    normals[:, ::3] = 0
+    normals[0] = 0
+    offsets = (normals * points).sum(dim=1) + distance * torch.randn(200, generator=generator)
+    found = project_to_hyperplane(points, normals, offsets)
+    assert torch.equal(found, projection_linf(points, normals, offsets))
+    assert ((points + found > -1e-6) & (points + found < 1 + 1e-6)).all()
+
+
+def test_fab_finds_the_package_s_points():
+    model, images, labels = tiny_problem(12)
+    settings = {"n_restarts": 1, "n_iter": 30, "eps": EPSILON, "seed": 0, "targeted": True, "n_target_classes": 3}
+    expected = FABAttack_PT(model, device="cpu", **settings).perturb(images, labels)
+    assert torch.equal(DirectFAB(model, device="cpu", **settings).perturb(images, labels), expected)
+    assert not torch.equal(expected, images)

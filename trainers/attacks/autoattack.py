@@ -24,6 +24,7 @@ import torch
 from pyautoattack import AutoAttack, checks
 from torch import Tensor, nn
 
+from trainers.attacks.fab import DirectFAB
 from trainers.attacks.square import RememberingSquare
 from trainers.config import as_float
 from trainers.suites import EvaluationAttack
@@ -110,7 +111,7 @@ def run_component(
 
 
 def component_attack(model: nn.Module, component: str, attack: EvaluationAttack, device: torch.device):
-    """The package's own object for a component, with its `standard` settings."""
+    """The object that runs a component, with the package's `standard` settings."""
     suite = AutoAttack(model, eps=as_float(attack.epsilon), norm="Linf", seed=attack.seed, device=device)
     if component == "apgd-ce":
         suite.apgd.loss = "ce"
@@ -119,9 +120,21 @@ def component_attack(model: nn.Module, component: str, attack: EvaluationAttack,
         suite.apgd_targeted.n_target_classes = attack.targets
         return suite.apgd_targeted
     if component == "fab-t":
-        suite.fab.targeted = True
-        suite.fab.n_target_classes = attack.targets
-        return suite.fab
+        fab = suite.fab
+        return DirectFAB(
+            model,
+            norm=fab.norm,
+            n_restarts=fab.n_restarts,
+            n_iter=fab.n_iter,
+            eps=fab.eps,
+            alpha_max=fab.alpha_max,
+            eta=fab.eta,
+            beta=fab.beta,
+            seed=fab.seed,
+            targeted=True,
+            device=device,
+            n_target_classes=attack.targets,
+        )
     if component == "square":
         plain = suite.square
         return RememberingSquare(
