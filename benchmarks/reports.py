@@ -130,7 +130,7 @@ print(time.perf_counter() - start, processor, sum(one.ru_maxrss for one in used)
 
 
 def measure(store: Path, out: Path, figures: bool) -> tuple[float, float, float]:
-    """Seconds, processor seconds and megabytes of one report, its helper process included."""
+    """Seconds, processor seconds and megabytes of one report, its second process included."""
     command = [sys.executable, "-c", MEASURED, str(store), str(out), "figures" if figures else "tables"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, processor, megabytes = map(float, printed.split()[-3:])

@@ -52,12 +52,22 @@ def train_point(task: tuple[dict[str, Any], int]) -> tuple[str, int, list[float 
     return key(values), seed, [row["validation_pgd_accuracy"] for row in outcome["curve"]]
 
 
+def base_config() -> dict[str, Any]:
+    """What all points share: the study's search as it is now."""
+    from sweep.study import Study
+
+    config = Study.load("digits").search_config("sovr", {})
+    found: dict[str, Any] = json.loads(config.model_dump_json(exclude={"hyperparameters", "seed"}))
+    return found
+
+
 def record(processes: int) -> None:
     from sweep.sampling import grid_points
 
-    found: dict[str, dict[str, list[float | None]]] = (
-        json.loads(RECORDED.read_text())["curves"] if RECORDED.exists() else {}
-    )
+    config = base_config()
+    known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    # What was recorded with other settings cannot stand beside what is trained now.
+    found: dict[str, dict[str, list[float | None]]] = known["curves"] if known.get("config") == config else {}
     tasks = [
         (point, seed)
         for seed in TRAINING_SEEDS
@@ -68,7 +78,7 @@ def record(processes: int) -> None:
         for number, (name, seed, curve) in enumerate(pool.imap_unordered(train_point, tasks), 1):
             found.setdefault(name, {})[str(seed)] = curve
             RECORDED.parent.mkdir(exist_ok=True)
-            RECORDED.write_text(json.dumps({"study": "digits", "curves": found}, sort_keys=True, indent=0) + "\n")
+            RECORDED.write_text(json.dumps({"config": config, "curves": found}, sort_keys=True, indent=0) + "\n")
             print(f"{number} of {len(tasks)}: M, lambda = {name}, seed {seed}", flush=True)
 
 

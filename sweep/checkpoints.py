@@ -8,6 +8,7 @@ import inspect
 import pickle
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,9 @@ def read_weights(path: Path) -> dict[str, Any]:
         except SafetensorError as fault:
             raise UserError(f"{path} is not a safetensors file: {fault}") from None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols; what cannot be loaded safely is refused below
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as fault:
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise UserError(

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from sweep import plan
+from sweep.disk import planned_bytes
 from sweep.errors import UserError
 from sweep.evaluation_work import diagnoses_of, evaluations_of
 from sweep.identity import NUMERICS_VERSION
+from sweep.listing import size
 from sweep.manifests import united
 from sweep.progress import Display, Summary
 from sweep.store import Store
 from sweep.study import Study
 
 TABLE_SECONDS = 120.0
+ASK_BYTES = 2 * 10**9
 
 
 def run_study(
@@ -36,12 +39,14 @@ def run_study(
     progress: bool = True,
     budget: str | None = None,
     retry_failed: bool = False,
-    plugins: Sequence[Path] = (),
     out: Path | None = Path("reports"),
     loggers: Sequence[str] = ("tensorboard",),
     verbose: bool = False,
 ) -> Summary:
-    """Runs what the store has not; raises UserError for what cannot work and KeyboardInterrupt after a clean stop."""
+    """Runs what the store has not; raises UserError for what cannot work and KeyboardInterrupt after a clean stop.
+
+    A study on plug-ins must have been loaded in this process: workers get their text from here.
+    """
     limit = budget_hours(budget)
     command = _command(study)
     if is_complete(study, store, retry_failed):
@@ -55,6 +60,8 @@ def run_study(
         store.write_manifest(united(store.manifest(study.name), plan.manifest(study, cells)))
         summary = Summary(study.name, complete=not failed, all_there=True, failed=failed, store=store.uri)
     else:
+        if not yes:
+            _confirm(study, store)
         summary = _compute(
             study,
             store,
@@ -76,6 +83,21 @@ def run_study(
     if summary.interrupted:
         raise KeyboardInterrupt
     return summary
+
+
+def _confirm(study: Study, store: Store) -> None:
+    """Ask before days of work, where there is somebody to ask; what fits a laptop just starts."""
+    planned = planned_bytes(study, store, 1)
+    if planned < ASK_BYTES or not sys.stdin.isatty():
+        return
+    print(
+        f"{study.name}: {len(study.methods)} methods x {len(study.seeds)} seeds of {study.train.epochs} epochs, "
+        f"{size(planned)} of checkpoints in {store.uri}.\n"
+        f"What it costs: python -m sweep.plan --study {study.name}. To skip this question: --yes",
+        file=sys.stderr,
+    )
+    if input("Start? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UserError("not started")
 
 
 def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:

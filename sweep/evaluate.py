@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import concurrent.futures
-import hashlib
 import json
 import multiprocessing
 import os
 import re
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sweep.checkpoints import Outside, outside_parts, trial_model, trial_parts
 from sweep.errors import UserError
-from sweep.evaluation import Evaluation, Item, compute, next_items, of_outside, of_trial
+from sweep.evaluation import (
+    Evaluation,
+    Item,
+    compute,
+    missing_images,
+    next_items,
+    run_item,
+    unpack,
+)
 from sweep.store import Store, open_store
+from sweep.subject import Subject, check_options, find_subject
 from trainers import suites
-from trainers.config import CHECKPOINTS, as_float
 from trainers.suites import EvaluationAttack
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -58,8 +66,8 @@ def evaluate(
       python -m sweep.evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
     """
     opened = open_store(store)
-    _check_options(epsilon, device, dataset)
-    subject = _subject(opened, checkpoint, model, dataset, standardize, data_dir, device)
+    check_options(epsilon, device, dataset)
+    subject = find_subject(opened, checkpoint, model, dataset, standardize, data_dir, device)
     chosen = _attacks(attacks, epsilon, images, seed, batch_size, subject)
     evaluations = [subject.evaluation(attack, shards, batch_size) for attack in chosen]
     notes = subject.warnings()
@@ -72,114 +80,6 @@ def evaluate(
     if output is not None:
         output.write_text(text + "\n", encoding="utf-8")
     typer.echo(text if as_json else _table(result))
-
-
-class Subject:
-    """What is evaluated: a trial's checkpoint, or weights from elsewhere under a name made of their content."""
-
-    def __init__(self, name: str, store: Store, data_dir: str, device: str) -> None:
-        self.name, self.store, self.data_dir, self.device = name, store, data_dir, device
-        self.outside: Outside | None = None
-        self.checkpoint = "outside"
-
-    def parts(self) -> tuple[Any, Any, Any]:
-        if self.outside is not None:
-            return outside_parts(self.outside, self.data_dir, self.device)
-        return trial_parts(self.store.uri, self.name, self.checkpoint, self.data_dir, self.device)
-
-    def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
-        if self.outside is not None:
-            count = len(self.parts()[1])
-            return of_outside(self.name, attack, count, shards=shards, batch_size=batch_size)
-        _, config = trial_model(self.store.uri, self.name, self.checkpoint, self.device)
-        return of_trial(self.name, config, self.checkpoint, attack, shards=shards, batch_size=batch_size)
-
-    def classes(self) -> int:
-        from trainers.evaluate import pixels
-
-        model, images, _ = self.parts()
-        return int(model(pixels(images[:2], self.device)).shape[1])
-
-    def warnings(self) -> list[str]:
-        """What makes an evaluation worthless without anyone noticing."""
-        import torch
-
-        from trainers.evaluate import pixels
-
-        model, images, labels = self.parts()
-        batch = pixels(images[:64], self.device)
-        with torch.no_grad():
-            first, second = model(batch), model(batch)
-        if first.dim() != 2 or first.shape[1] <= int(labels.max()):
-            raise UserError(
-                f"the model returns an output of shape {tuple(first.shape)} for {len(batch)} images; "
-                f"expected one logit for each of {int(labels.max()) + 1} classes"
-            )
-        notes = []
-        if not torch.isfinite(first).all():
-            notes.append("the model returns values that are not finite: attacks cannot work on them")
-        if (first >= 0).all() and torch.allclose(
-            first.sum(dim=1), torch.ones(len(first), device=first.device), atol=1e-4
-        ):
-            notes.append(
-                "the model returns probabilities (rows sum to one), not logits: gradients vanish, attacks fail"
-            )
-        if not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
-            notes.append("the model's output is random: verdicts of a fixed attack overstate its robustness")
-        if batch.min() < 0 or batch.max() > 1:
-            notes.append("images lie outside [0, 1]: the attacks' box does not hold them")
-        return notes
-
-
-def _check_options(epsilon: str, device: str, dataset: str | None) -> None:
-    import torch
-
-    from trainers.data import dataset_facts
-
-    try:
-        radius = as_float(epsilon)
-    except (ValueError, ZeroDivisionError):
-        radius = -1.0
-    if not 0 <= radius <= 1:
-        raise UserError(f"--epsilon {epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as fault:
-        raise UserError(f"--device {device!r} cannot be used: {str(fault).splitlines()[0]}") from None
-    if dataset is not None:
-        try:
-            dataset_facts(dataset)
-        except ValueError as fault:
-            raise UserError(str(fault)) from None
-
-
-def _subject(
-    store: Store, checkpoint: str, model: str | None, dataset: str | None, standardize: bool, data_dir: str, device: str
-) -> Subject:
-    trial, _, kept = checkpoint.rpartition("/")
-    if kept in CHECKPOINTS and re.fullmatch(r"[0-9a-f]{16,64}", trial):
-        record = store.trial_record(trial)
-        if record is None:
-            raise UserError(f"trial {trial} has no record in {store.uri}")
-        subject = Subject(record["trial"], store, data_dir, device)
-        subject.checkpoint = kept
-        return subject
-    path = Path(checkpoint).expanduser()
-    if not path.is_file():
-        raise UserError(f"checkpoint {checkpoint} is neither a file nor TRIAL/{'|'.join(CHECKPOINTS)} of {store.uri}")
-    if model is None or dataset is None:
-        raise UserError("weights from elsewhere need --model NAME|factory.py:function and --dataset")
-    facts = {"model": model, "dataset": dataset, "standardize": standardize}
-    if ".py:" in model:
-        factory = Path(model.rpartition(":")[0]).expanduser()
-        if not factory.is_file():
-            raise UserError(f"model factory {factory} does not exist")
-        facts["factory"] = hashlib.sha256(factory.read_bytes()).hexdigest()
-        facts["model"] = model.rpartition(":")[2]
-    digest = hashlib.sha256(path.read_bytes() + json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    subject = Subject(f"outside-{digest}", store, data_dir, device)
-    subject.outside = Outside(str(path.absolute()), model, dataset, standardize)
-    return subject
 
 
 def _attacks(
@@ -208,35 +108,45 @@ def _attacks(
 def _finish(store: Store, evaluation: Evaluation, subject: Subject, shards: int, *, quiet: bool) -> None:
     """Compute what is missing, phase by phase, in as many processes as there are shards."""
     while items := next_items(store, evaluation):
-        if not quiet:
-            phase = f" {items[0].phase}" if items[0].phase else ""
-            count = sum(item.last - item.first for item in items)
-            typer.echo(f"{evaluation.attack.name}{phase}: {count} images in {len(items)} parts", err=True)
-        for number, _ in enumerate(_computed(store.uri, items, subject, shards), start=1):
+        phase = f" {items[0].phase}" if items[0].phase else ""
+        count = sum(item.last - item.first for item in items)
+        started = time.monotonic()
+        for done in _computed(store, items, subject, shards):
             if not quiet:
-                typer.echo(f"  {number}/{len(items)} parts done", err=True)
+                seconds = time.monotonic() - started
+                typer.echo(f"{evaluation.attack.name}{phase}: {done}/{count} images, {seconds:.0f} s", err=True)
 
 
-def _computed(store_uri: str, items: list[Item], subject: Subject, shards: int) -> Any:
-    options: dict[str, Any] = {"outside": subject.outside, "device": subject.device}
+def _computed(store: Store, items: list[Item], subject: Subject, shards: int) -> Iterator[int]:
+    """Yields how many images are done, after every batch, or every few seconds when other processes work."""
     if shards == 1 or len(items) == 1:
+        model, images, labels = subject.parts()
+        before = 0
         for item in items:
-            compute(store_uri, item, subject.data_dir, **options)
-            yield item
+            first = item.evaluation.first_image
+            part = slice(first, first + item.evaluation.images)
+            for done in run_item(store, item, model, images[part], labels[part], device=subject.device):
+                yield before + done
+            before += item.last - item.first
         return
-    options["threads"] = max(1, (os.cpu_count() or 1) // shards)
+    options: dict[str, Any] = {
+        "outside": subject.outside,
+        "device": subject.device,
+        "threads": max(1, (os.cpu_count() or 1) // shards),
+    }
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context) as pool:
-        futures = [pool.submit(compute, store_uri, item, subject.data_dir, **options) for item in items]
-        for future in concurrent.futures.as_completed(futures):
-            yield future.result()
+        waiting = {pool.submit(compute, store.uri, item, subject.data_dir, **options) for item in items}
+        while waiting:
+            finished, waiting = concurrent.futures.wait(waiting, timeout=5)
+            for future in finished:
+                future.result()
+            yield sum(item.last - item.first for item in items) - sum(missing_images(store, item) for item in items)
 
 
 def _result(
     store: Store, evaluations: list[Evaluation], subject: Subject, notes: list[str], epsilon: str
 ) -> dict[str, Any]:
-    from sweep.evaluation import unpack
-
     found, worst = {}, None
     for evaluation in evaluations:
         record = store.read_json(evaluation.record)
@@ -283,7 +193,7 @@ def _in_order(phases: dict[str, float]) -> list[tuple[str, float]]:
 def main() -> int:
     """The command; a user's mistake is a message and exit code 2."""
     try:
-        app(standalone_mode=True)
+        app(prog_name=sys.argv[0] if sys.argv[0].startswith("sweep ") else "python -m sweep.evaluate")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     except KeyboardInterrupt:

@@ -121,6 +121,16 @@ def next_items(store: Store, evaluation: Evaluation) -> list[Item]:
     return []
 
 
+def missing_images(store: Store, item: Item) -> int:
+    """How many images of an item are not saved yet, from a listing alone."""
+    left = set(range(item.first, item.last))
+    for path in store.list(item.evaluation.folder):
+        match = _SHARD.fullmatch(path.rpartition("/")[2])
+        if match and (match[3] or "") == item.phase:
+            left -= set(range(int(match[1]), int(match[2])))
+    return len(left)
+
+
 class _Progress:
     """The shards of one evaluation in the store, followed phase by phase."""
 

@@ -56,7 +56,6 @@ def run(
         yes=yes,
         retry_failed=retry_failed,
         budget=budget,
-        plugins=study.plugin_files,
         out=Path(out),
     )
     return 0 if summary.complete else 1

@@ -42,7 +42,7 @@ class Work:
         self.best: dict[str, float] = {}
         self.claims = Claims(store)
         self.chosen = plan.chosen_values(study, store)
-        self.searches = Searches(study, store, self.claims, self.chosen)
+        self.searches = Searches(study, store, self.claims, self.chosen, retry_failed)
         self.cells: list[plan.Cell] = []
         self._known: set[tuple[str, str]] = set()
         self._open_items: Counter[str] = Counter()  # pieces of an evaluation's present phase that are not done yet

@@ -86,6 +86,8 @@ class Search:
             )
         self.candidates = [_from_record(row) for row in (record or {}).get("candidates", [])]
         self._optuna: OptunaSearch | None = None
+        self._asked = -1  # the generation whose trials Optuna holds open
+        self._behind = False  # candidates of other generations were told, after a retry: the journal lacks them
         self._points = grid_points(settings.space) if settings.sampler == "grid" else []
 
     @property
@@ -104,8 +106,13 @@ class Search:
     def advance(self) -> bool:
         """Propose the next generation if the last is complete; True if there is a new one (record it before use)."""
         if self._optuna is None and self.open():
-            self._ask(self.open()[0].generation)
-        if self.open() or len(self.candidates) >= self.wanted:
+            self._ask(self.open()[-1].generation)
+        if self.open():
+            return False
+        if self._behind:
+            self._rebuild_journal(len(self.candidates))
+            self._optuna, self._behind = None, False
+        if len(self.candidates) >= self.wanted:
             return False
         self._ask(self.candidates[-1].generation + 1 if self.candidates else 0)
         return True
@@ -133,8 +140,10 @@ class Search:
             clean = candidate.clean[candidate.robust.index(best)] if value and best is not None else 0.0
             candidate.value = value
             candidate.values = [value if goal == "robust" else clean or 0.0 for goal in self.settings.objectives]
-        if self._optuna is not None:
+        if self._optuna is not None and candidate.generation == self._asked:
             self._report(self._optuna, candidate)
+        else:
+            self._behind = True
 
     def front(self) -> list[Candidate]:
         """Complete candidates that no other beats in all objectives."""
@@ -201,7 +210,7 @@ class Search:
             points = [self.settings.paper_value] if generation == 0 else []
         if self._optuna is None:
             self._rebuild_journal(generation)
-        self._optuna = self._searcher(generation, points)
+        self._optuna, self._asked = self._searcher(generation, points), generation
         for index in range(first, first + count):
             with warnings.catch_warnings():
                 # The paper's value may lie outside of the grid that the paper states.

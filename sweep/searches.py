@@ -42,7 +42,7 @@ def settings_of(study: Study, label: str) -> Settings:
     )
 
 
-def open_search(study: Study, label: str, store: Store) -> Search:
+def open_search(study: Study, label: str, store: Store, *, retry_failed: bool = False) -> Search:
     """The search as the store knows it, or a new one. Only one driver may have it open: claim it first."""
     settings = settings_of(study, label)
     path = f"searches/{settings.id}/journal.log"
@@ -52,7 +52,11 @@ def open_search(study: Study, label: str, store: Store) -> Search:
     def hash_of(hyperparameters: dict[str, Any]) -> str:
         return trial_hash(study.search_config(label, hyperparameters))
 
-    return Search(settings, hash_of, journal, store.search_record(settings.id))
+    record = store.search_record(settings.id)
+    if record and retry_failed:
+        again = [{**one, "state": "open"} if one["state"] == "failed" else one for one in record["candidates"]]
+        record = {**record, "candidates": again}
+    return Search(settings, hash_of, journal, record)
 
 
 def store_search(store: Store, search: Search) -> None:
@@ -65,8 +69,15 @@ def store_search(store: Store, search: Search) -> None:
 class Searches:
     """The searches that are not settled yet. One that another driver leads is looked at now and then."""
 
-    def __init__(self, study: Study, store: Store, claims: Claims, settled: dict[str, dict[str, Any]]) -> None:
-        self.study, self.store, self.claims = study, store, claims
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        claims: Claims,
+        settled: dict[str, dict[str, Any]],
+        retry_failed: bool = False,
+    ) -> None:
+        self.study, self.store, self.claims, self.retry_failed = study, store, claims, retry_failed
         self.open: dict[str, Search | None] = {label: None for label in study.searches() if label not in settled}
         self._next_look = 0.0
 
@@ -78,10 +89,10 @@ class Searches:
             for label in [label for label, search in self.open.items() if search is None]:
                 identity = plan.search_id(self.study, label)
                 record = self.store.search_record(identity)
-                if record and record["status"] != "running":
+                if record and (record["status"] == "done" or (record["status"] == "failed" and not self.retry_failed)):
                     ended.append((label, record["chosen"], record["reason"]))
                 elif self.claims.take(f"searches-{identity}"):
-                    search = open_search(self.study, label, self.store)
+                    search = open_search(self.study, label, self.store, retry_failed=self.retry_failed)
                     self.open[label] = search
                     if search.open():  # an earlier session proposed them
                         search.advance()

@@ -41,9 +41,11 @@ def build_model(config: TrialConfig) -> nn.Module:
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
-    """On the CPU channels-last weights save a quarter of a ResNet's time; images may stay as they are."""
+    """On its device; on the CPU in the memory format that the network is fastest in. Images may stay as they are."""
     model.to(device)
-    return model.to(memory_format=torch.channels_last) if device.type == "cpu" else model  # type: ignore[call-overload]
+    if device.type == "cpu":
+        model.to(memory_format=getattr(model, "memory_format", torch.channels_last))  # type: ignore[call-overload]
+    return model
 
 
 def build_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.SGD:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tiny_study import tiny
 
-from sweep.engine import budget_hours, is_complete, run_study
+from sweep.engine import _confirm, budget_hours, is_complete, run_study
 from sweep.errors import UserError
 from sweep.store import open_store
+from sweep.study import Study
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,6 +158,17 @@ def test_a_budget_that_is_used_up_starts_nothing(tmp_path):
     assert summary.budget_reached and not summary.complete and not summary.interrupted
     assert summary.done == {} and "budget is used up" in summary.text()
     assert not is_complete(study, open_store(tmp_path / "store"))
+
+
+def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch):
+    store = open_store(tmp_path / "store")
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    _confirm(tiny(tmp_path), store)
+    with pytest.raises(UserError, match="not started"):
+        run_study(Study.load("cifar10_rn18"), store, out=None)
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    _confirm(Study.load("cifar10_rn18"), store)
 
 
 def test_budgets_are_read_in_hours_minutes_and_days():

@@ -90,7 +90,7 @@ def test_the_same_command_again_computes_nothing_and_says_the_same(evaluate, fil
     arguments = (*known(files), "--attacks", "fgsm", "--epsilon", "0.05", "--output", tmp_path / "out.json")
     code, first, _ = evaluate(*arguments)
     assert code == 0 and "fgsm" in first and "worst case" in first
-    monkeypatch.setattr(command, "compute", None)
+    monkeypatch.setattr(command, "run_item", None)
     assert evaluate(*arguments)[1] == first
     result = json.loads((tmp_path / "out.json").read_text())
     (entry,) = result["evaluations"].values()

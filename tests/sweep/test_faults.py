@@ -55,7 +55,7 @@ def swept(tmp_path_factory):
         resources={"retries": 1, "hang_minutes": 0.15},
     )
     store = open_store(folder / "store")
-    return study, store, run_study(study, store, data_dir=folder, out=None, plugins=files)
+    return study, store, run_study(study, store, data_dir=folder, out=None)
 
 
 def record_of(store, label):

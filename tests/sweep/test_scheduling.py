@@ -89,6 +89,30 @@ def test_a_failed_trial_gets_a_record_that_says_how_to_go_on(tmp_path):
     again.close()
 
 
+def test_a_search_that_failed_whole_is_taken_up_again_when_asked(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"sovr": {}}, seeds=[0], search={"sovr": {"candidates": 2}})
+    queue = work(study, store)
+    for job in drain(queue):
+        queue.gave_up(job, "no memory", [])
+    assert drain(queue) == [] and queue.complete and "search of sovr" in [one["title"] for one in queue.failed]
+    assert drain(work(study, store)) == []
+    again = work(study, store, retry_failed=True)
+    assert [job.kind for job in drain(again)] == ["candidate"] * 2
+    again.close()
+
+
+def test_a_broken_record_is_computed_again(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0])
+    (job,) = drain(first := work(study, store))
+    first.close()
+    store.write(f"{job.payload['folder']}/record.json", b'{"cut off')
+    (again,) = drain(second := work(study, store))
+    assert again.payload["trial"] == job.payload["trial"]
+    second.close()
+
+
 def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):
     study, store = tiny(tmp_path), open_store(tmp_path / "store")
     assert len(callbacks(["tensorboard"], study, store)) == 1

@@ -145,6 +145,22 @@ def test_failed_and_collapsed_candidates_are_never_chosen(memory):
     assert restarted.record() == search.record()
 
 
+def test_failed_candidates_of_any_generation_may_be_run_again(memory):
+    whole = run(memory, pruner="none")
+    again = json.loads(json.dumps(whole))
+    for index in (1, 6):
+        again["candidates"][index].update(state="open", value=None, values=None, epochs=0, robust=[], clean=[])
+    search = Search(settings(pruner="none"), name, memory / "journal.log", again)
+    search.advance()
+    for candidate in search.open():
+        search.tell(candidate, "done", curve(candidate.hyperparameters))
+    search.advance()
+    assert search.record() == whole
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(memory / "journal.log")))
+    trials = optuna.load_study(study_name="s", storage=storage).trials
+    assert [trial.value for trial in trials] == [c["value"] for c in whole["candidates"]]
+
+
 def test_a_search_of_which_everything_failed_says_so(memory):
     search = Search(settings(candidates=2), name, memory / "journal.log")
     search.advance()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,6 +17,8 @@ class SmallCNN(Normalized):
     The squares are more than a cheap way to halve the side: the gradient of a convolution with respect to an image of
     one channel takes longer than all other layers together. A second convolution adds time and no robustness.
     """
+
+    memory_format = torch.contiguous_format  # on 8x8 pixels a tenth faster than channels last
 
     def __init__(
         self,
