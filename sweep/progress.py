@@ -151,6 +151,8 @@ class Display:
             now = [job.title for job in work.running if job.kind == kind and job.started]
             shown = ", ".join(now[:4]) + (f" and {len(now) - 4} more" if len(now) > 4 else "")
             waiting = sum(job.kind == kind for job in (*work.ready, *work.running) if not job.started)
+            if not (now or waiting or work.done[kind]):
+                continue
             table.add_row(noun, str(work.done[kind]), str(len(now)), str(waiting), shown)
         best = ", ".join(
             f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_engine import outcome, wait_for
+from test_engine import outcome, records, wait_for
 from tiny_study import tiny
 
 from sweep.engine import run_study
@@ -49,10 +49,6 @@ def start(cluster, folder, store, out):
         text=True,
         start_new_session=True,
     )
-
-
-def records(store):
-    return len(list(store.glob("trials/*/record.json")))
 
 
 @pytest.mark.timeout(400)

@@ -40,6 +40,10 @@ def wait_for(condition, seconds=120.0):
         time.sleep(0.05)
 
 
+def records(store: Path) -> int:
+    return len(list(store.glob("trials/*/record.json")))
+
+
 def outcome(store_uri) -> dict:
     """Everything in a store that must not depend on when and where it was computed."""
     store = open_store(store_uri)
@@ -106,36 +110,30 @@ def test_a_finished_study_is_recognised_without_ray(undisturbed, monkeypatch):
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_sweep_goes_on_to_the_same_tables(undisturbed, tmp_path):
+def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undisturbed, tmp_path):
     folder, _, _ = undisturbed
     store = tmp_path / "store"
-    records = 0
-    for wanted in (1, 5):  # once within the search, once among the trainings
-        process = start(folder / "tiny.yaml", store, tmp_path / "reports")
-        wait_for(lambda: len(list(store.glob("trials/*/record.json"))) >= wanted)  # noqa: B023
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        records = len(list(store.glob("trials/*/record.json")))
-    assert records < 10
+
+    process = start(folder / "tiny.yaml", store, tmp_path / "reports")
+    wait_for(lambda: records(store) >= 1)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output and "to go on: python -m sweep.run" in output
+    assert not open_store(store).claims()
+
+    stopped = records(store)
+    process = start(folder / "tiny.yaml", store, tmp_path / "reports")
+    wait_for(lambda: records(store) > stopped)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert records(store) < len(list((folder / "store").glob("trials/*/record.json")))
+
     process = start(folder / "tiny.yaml", store, tmp_path / "reports")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     assert outcome(store) == outcome(folder / "store")
     assert (tmp_path / "reports/tables.md").read_bytes() == (folder / "reports/tables.md").read_bytes()
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(undisturbed, tmp_path):
-    folder, _, _ = undisturbed
-    store = tmp_path / "store"
-    process = start(folder / "tiny.yaml", store, tmp_path / "reports")
-    wait_for(lambda: list(store.glob("trials/*/record.json")))
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
-    assert "Traceback" not in output
-    assert "to go on: python -m sweep.run" in output
-    assert not open_store(store).claims()
 
 
 @pytest.mark.timeout(300)
@@ -195,11 +193,14 @@ def test_a_store_on_s3_gets_the_same_numbers(undisturbed, tmp_path, monkeypatch)
         endpoint = f"http://{host}:{port}"
         boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="sweeps")
         uri = f"s3://sweeps/tiny?endpoint_override=http%3A%2F%2F{host}%3A{port}&region=us-east-1"
-        summary = run_study(tiny(tmp_path), open_store(uri), data_dir=tmp_path, out=None)
+        study = tiny(tmp_path, seeds=[0], search={"sovr": {"candidates": 2}})
+        summary = run_study(study, open_store(uri), data_dir=tmp_path, out=None)
         assert summary.complete
-        assert outcome(uri) == outcome(folder / "store")
-        stored = open_store(uri).list("searches")
-        assert any(path.endswith("journal.log") for path in stored)
+        expected, found = outcome(folder / "store"), outcome(uri)
+        shared = [key for key in found if key in expected]
+        assert len(shared) >= 5  # AT's training and its evaluations
+        assert all(found[key] == expected[key] for key in shared)
+        assert any(path.endswith("journal.log") for path in open_store(uri).list("searches"))
         assert not any(path.endswith("resume.pt") for path in open_store(uri).list("trials"))
     finally:
         server.stop()
