@@ -77,7 +77,7 @@ def run_study(
         )
     summary.command = command
     if out is not None:
-        summary.written = write_tables(store, study, out, figures=True)
+        summary.written = write_tables(store, out, figures=True)
     if progress:
         print(summary.text(), file=sys.stderr, flush=True)
     if summary.interrupted:
@@ -166,7 +166,7 @@ def _compute(
             work = Work(study, store, common=common, retry_failed=retry_failed, may_start=may_start)
             with _stop_signals() as stop:
                 queue = Queue(work, resources, stop.is_set)
-                tables = _Tables(study, store, out, work)
+                tables = _Tables(store, out, work)
 
                 def step() -> None:
                     display.update(work)
@@ -207,22 +207,23 @@ def _compute(
 class _Tables:
     """Rewrites the tables now and then as cells complete, so that a long sweep can be read while it runs."""
 
-    def __init__(self, study: Study, store: Store, out: Path | None, work: Any) -> None:
-        self.study, self.store, self.out, self.work = study, store, out, work
+    def __init__(self, store: Store, out: Path | None, work: Any) -> None:
+        self.store, self.out, self.work = store, out, work
         self._next, self._seen = time.monotonic() + TABLE_SECONDS, 0
 
     def update(self) -> None:
         evaluated = self.work.done["evaluate"]
         if self.out is None or evaluated == self._seen or time.monotonic() < self._next:
             return
-        write_tables(self.store, self.study, self.out, figures=False)
+        write_tables(self.store, self.out, figures=False)
         self._next, self._seen = time.monotonic() + TABLE_SECONDS, evaluated
 
 
-def write_tables(store: Store, study: Study, out: Path, *, figures: bool) -> list[Path]:
+def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:
+    """All studies of the store: a paper's table has rows of several."""
     from reports import write_reports
 
-    return list(write_reports(store.uri, [study.name], out, figures=figures))
+    return list(write_reports(store.uri, None, out, figures=figures))
 
 
 def budget_hours(text: str | None) -> float | None:

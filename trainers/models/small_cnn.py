@@ -15,7 +15,7 @@ class SmallCNN(Normalized):
     """Squares of 2x2 pixels as channels, a 3x3 convolution with BatchNorm, two linear layers.
 
     The squares are more than a cheap way to halve the side: the gradient of a convolution with respect to an image of
-    one channel takes longer than all other layers together. A second convolution adds time and no robustness.
+    one channel takes longer than all other layers together.
     """
 
     memory_format = torch.contiguous_format  # on 8x8 pixels a tenth faster than channels last
