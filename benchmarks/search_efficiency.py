@@ -4,8 +4,8 @@
     python -m benchmarks.search_efficiency --record   # trains the grid anew, hours of one core; goes on where it was
 
 A recorded file holds the held-out accuracies of real trainings, every epoch, for each point of the paper's grid
-(M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0) and three training seeds. A search sees one seed; its choice is judged
-by the mean of all three, against the grid's best mean and the standard error of that mean.
+(M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0) and three training seeds. The grid is the table of mean curves; what a
+search chooses in it is compared with the grid's best, in units of the standard error of such a mean.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key(values: dict[str, Any]) -> str:
     return f"{values['M']:g} {values['lam']:g}"
 
 
-def train_point(task: tuple[dict[str, Any], int]) -> tuple[str, int, list[float | None]]:
+def train_point(task: tuple[dict[str, Any], int]) -> tuple[str, int, list[float]]:
     import torch
 
     from sweep.study import Study
@@ -67,7 +67,7 @@ def record(processes: int) -> None:
     config = base_config()
     known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     # What was recorded with other settings cannot stand beside what is trained now.
-    found: dict[str, dict[str, list[float | None]]] = known["curves"] if known.get("config") == config else {}
+    found: dict[str, dict[str, list[float]]] = known["curves"] if known.get("config") == config else {}
     tasks = [
         (point, seed)
         for seed in TRAINING_SEEDS
@@ -82,23 +82,17 @@ def record(processes: int) -> None:
             print(f"{number} of {len(tasks)}: M, lambda = {name}, seed {seed}", flush=True)
 
 
-def best(curve: list[float | None]) -> float:
-    return max(value for value in curve if value is not None)
-
-
-def one_search(curves: dict[str, dict[str, list[float | None]]], number: int, folder: Path) -> tuple[str, int]:
+def one_search(grid: dict[str, list[float]], number: int, folder: Path) -> tuple[str, int]:
     """The chosen point and the epochs that were trained to find it."""
     from sweep.search import Search, Settings
 
-    seed = str(TRAINING_SEEDS[number % len(TRAINING_SEEDS)])
-    epochs = len(next(iter(curves.values()))[seed])
     settings = Settings(
         id=f"search-{number}",
         label="sovr",
         method="sovr",
         space=space(),
         paper_value={"M": 40, "lam": 0.4},
-        epochs=epochs,
+        epochs=len(next(iter(grid.values()))),
         candidates=CANDIDATES,
         seed=number,
     )
@@ -106,8 +100,7 @@ def one_search(curves: dict[str, dict[str, list[float | None]]], number: int, fo
     while not search.finished:
         search.advance()
         for candidate in search.open():
-            curve = curves[candidate.trial][seed]
-            search.tell(candidate, "done", [{"validation_pgd_accuracy": value} for value in curve])
+            search.tell(candidate, "done", [{"validation_pgd_accuracy": value} for value in grid[candidate.trial]])
     winner, _ = search.chosen()
     assert winner is not None
     return winner.trial, sum(candidate.epochs for candidate in search.candidates)
@@ -115,23 +108,23 @@ def one_search(curves: dict[str, dict[str, list[float | None]]], number: int, fo
 
 def evaluate() -> dict[str, Any]:
     curves = json.loads(RECORDED.read_text())["curves"]
-    means = {name: statistics.fmean(best(curve) for curve in seeds.values()) for name, seeds in curves.items()}
-    top = max(means, key=lambda name: means[name])
+    grid = {
+        name: [statistics.fmean(row) for row in zip(*seeds.values(), strict=True)] for name, seeds in curves.items()
+    }
+    value = {name: max(curve) for name, curve in grid.items()}
+    top = max(value, key=lambda name: value[name])
     # Pooled over the grid: three seeds of one point say little about their spread.
-    spread = math.sqrt(
-        statistics.fmean(statistics.variance([best(curve) for curve in seeds.values()]) for seeds in curves.values())
-    )
-    error = spread / math.sqrt(len(TRAINING_SEEDS))
-    whole = sum(len(next(iter(seeds.values()))) for seeds in curves.values())
+    spread = math.sqrt(statistics.fmean(statistics.variance(map(max, seeds.values())) for seeds in curves.values()))
+    whole = sum(map(len, grid.values()))
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        found = [one_search(curves, number, Path(folder)) for number in range(SEARCHES)]
+        found = [one_search(grid, number, Path(folder)) for number in range(SEARCHES)]
     return {
-        "grid_points": len(curves),
+        "grid_points": len(grid),
         "grid_epochs": whole,
-        "grid_best": {"point": top, "mean": means[top], "standard_error": error},
-        "chosen": [{"point": name, "mean": means[name], "epochs": epochs} for name, epochs in found],
-        "median_regret": statistics.median(means[top] - means[name] for name, _ in found),
+        "grid_best": {"point": top, "mean": value[top], "standard_error": spread / math.sqrt(len(TRAINING_SEEDS))},
+        "chosen": [{"point": name, "mean": value[name], "epochs": epochs} for name, epochs in found],
+        "median_regret": statistics.median(value[top] - value[name] for name, _ in found),
         "median_share_of_epochs": statistics.median(epochs / whole for _, epochs in found),
     }
 
