@@ -136,6 +136,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.record:
         record(options.processes)
+    if not RECORDED.exists():
+        print(f"nothing is recorded in {RECORDED}; run with --record first")
+        return 2
     measured = evaluate()
     kept = measured["median_regret"] <= measured["grid_best"]["standard_error"]
     kept = kept and measured["median_share_of_epochs"] <= LIMIT
