@@ -96,6 +96,10 @@ def run(
     budget: Annotated[str | None, typer.Option(help="Start nothing beyond this many device-hours, e.g. 500h.")] = None,
     plugin: PluginOption = None,
     out: Annotated[str, typer.Option(help="Folder for tables and figures.")] = "reports",
+    logger: Annotated[
+        str, typer.Option(help="Curves while it runs: tensorboard, wandb, mlflow or none.")
+    ] = "tensorboard",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     from sweep import run as command
@@ -114,6 +118,8 @@ def run(
             retry_failed=retry_failed,
             budget=budget,
             out=out,
+            loggers=[name.strip() for name in logger.split(",") if name.strip() not in ("", "none")],
+            verbose=verbose,
         )
     )
 

@@ -44,6 +44,8 @@ def run(
     retry_failed: bool,
     budget: str | None,
     out: str,
+    loggers: Sequence[str],
+    verbose: bool,
 ) -> int:
     """Exit code 0 when every cell has its record, 1 when some failed or are left."""
     from sweep.engine import run_study
@@ -57,6 +59,8 @@ def run(
         retry_failed=retry_failed,
         budget=budget,
         out=Path(out),
+        loggers=loggers,
+        verbose=verbose,
     )
     return 0 if summary.complete else 1
 

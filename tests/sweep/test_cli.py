@@ -85,7 +85,7 @@ def test_a_dry_run_tells_what_is_stored(tmp_path):
     for cell, status in zip(cells, ("done", "failed", "collapsed"), strict=False):
         store.write_trial_record({"kind": "trial", "trial": cell.trial, "status": status})
     attack = plan.evaluation_attacks(study)[0]
-    store.write_json(f"evaluations/{cells[0].trial[:16]}/best_test/{attack.id}.json", {"kind": "evaluation"})
+    store.write_json(f"evaluations/{cells[0].trial[:16]}/best_validation/{attack.id}.json", {"kind": "evaluation"})
     options = ["run", "--methods", "at,st", "--dry-run", "--json", "--store", str(tmp_path / "store")]
     facts = json.loads(run(*options).stdout)
     assert [(trial["state"], trial["would"]) for trial in facts["trials"]] == [
@@ -142,7 +142,10 @@ def test_interruption_says_how_to_go_on(monkeypatch, capsys):
 
 def test_a_signal_while_listing_ends_quietly(tmp_path):
     pipe = subprocess.PIPE
+    # A session that runs in the background ignores SIGINT and hands that down: take it back for the child.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+    signal.signal(signal.SIGINT, before)
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)

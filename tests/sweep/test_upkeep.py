@@ -11,10 +11,13 @@ from sweep.errors import UserError
 from sweep.store import Store, open_store
 from sweep.study import Study
 
+# So that tables need `best_test` alone.
+PAPER = ("selection.protocol=paper", "selection.validation=0", "evaluation.diagnostics=false")
+
 
 def fill(folder, *, curve=0.5, status="done", methods=("at", "trades"), settings=()) -> tuple[Store, list[plan.Cell]]:
     store = open_store(folder)
-    study = Study.load("digits", methods=methods, seeds=[0, 1], overrides=settings)
+    study = Study.load("digits", methods=methods, seeds=[0, 1], overrides=[*PAPER, *settings])
     cells = plan.expand(study)
     for cell in cells:
         place = f"trials/{cell.trial[:16]}"
