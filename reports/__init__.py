@@ -7,10 +7,17 @@ from pathlib import Path
 
 
 def write_reports(
-    store_uri: str | Path, studies: Sequence[str] | None, out: Path | str = "reports", figures: bool = True
+    store_uri: str | Path,
+    studies: Sequence[str] | None,
+    out: Path | str = "reports",
+    figures: bool = True,
+    keep_current: bool = False,
 ) -> list[Path]:
-    """Everything that can be said about these studies (all, if None), written to `out`; returns the files."""
+    """Everything that can be said about these studies (all, if None), written to `out`; returns the files.
+
+    With `keep_current`, figures and page are not drawn again if no record has changed since.
+    """
     # Imported late: `import reports` must stay light for those who only want the name.
     from reports.writing import write
 
-    return write(store_uri, studies, Path(out), figures=figures)
+    return write(store_uri, studies, Path(out), figures=figures, keep_current=keep_current)

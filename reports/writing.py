@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +11,18 @@ from reports.layout import Table
 from reports.measures import Results
 from reports.records import load
 from reports.tables import paper_tables, study_tables
+from sweep.store import open_store
 
 
-def write(store_uri: str | Path, studies: Sequence[str] | None, out: Path, *, figures: bool = True) -> list[Path]:
+def write(
+    store_uri: str | Path,
+    studies: Sequence[str] | None,
+    out: Path,
+    *,
+    figures: bool = True,
+    keep_current: bool = False,
+) -> list[Path]:
+    """With `keep_current` the figures and the page stay as they are if no record has changed since they were made."""
     data = load(store_uri, studies)
     results = Results(data)
     by_study = {study: study_tables(results, study) for study in data.manifests}
@@ -29,9 +39,30 @@ def write(store_uri: str | Path, studies: Sequence[str] | None, out: Path, *, fi
         from reports.figures import draw_all
         from reports.page import write_page
 
+        source = fingerprint(store_uri, studies)
+        note = out / "plots" / "made_from.txt"
+        page = out / "report.html"
+        if keep_current and page.exists() and note.exists() and note.read_text(encoding="utf-8") == source:
+            return [*written, page]
+        note.unlink(missing_ok=True)
         drawn = draw_all(data, out / "plots")
         written += [*drawn, write_page(data, every, drawn, out)]
+        _text(note, source)
     return written
+
+
+def fingerprint(store_uri: str | Path, studies: Sequence[str] | None) -> str:
+    """Changes with every record that a report could show; manifests, which are rewritten often, count by content."""
+    store = open_store(store_uri)
+    facts = [f"{store.uri} {studies}"]
+    for folder in ("trials", "evaluations", "diagnostics", "searches"):
+        facts += sorted(
+            f"{entry.path} {entry.size} {entry.modified}"
+            for entry in store.entries(folder)
+            if entry.path.endswith(".json")
+        )
+    facts += [f"{path} {hashlib.sha256(store.read(path)).hexdigest()}" for path in store.list("studies")]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest() + "\n"
 
 
 def shown(tables: Sequence[Table]) -> list[Table]:

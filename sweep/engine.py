@@ -223,7 +223,7 @@ def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:
     """All studies of the store: a paper's table has rows of several."""
     from reports import write_reports
 
-    return list(write_reports(store.uri, None, out, figures=figures))
+    return list(write_reports(store.uri, None, out, figures=figures, keep_current=True))
 
 
 def budget_hours(text: str | None) -> float | None:

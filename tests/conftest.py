@@ -1,11 +1,17 @@
 """Settings of the test session: Ray stays on loopback and silent, real data is found through one variable."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's token and the browser's profile go to the home folder: give them one that is thrown away.
+os.environ["HOME"] = tempfile.mkdtemp(prefix="robustsweep-home-")
+atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402
 

@@ -1,6 +1,7 @@
 """The tables of studies and of the paper, from hand-made records to Markdown."""
 
 import pytest
+import synthetic
 from hand_made import add_evaluation, add_study, add_trial, new_store
 
 from reports import write_reports
@@ -220,3 +221,23 @@ def test_broken_records_are_named_in_the_report(store, tmp_path):
     text = markdown_of(store, tmp_path)
     assert "## Left out" in text and trials["at", 0][:16] in text
     assert "48.0±0.3 (n=2)" in text
+
+
+def test_figures_are_drawn_again_only_when_a_record_changed(tmp_path):
+    store = synthetic.write_store(
+        tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, search=False, diagnostics=False
+    )
+    page = tmp_path / "out" / "report.html"
+
+    def redrawn() -> bool:
+        before = page.stat().st_mtime_ns
+        write_reports(store.uri, None, tmp_path / "out", keep_current=True)
+        return page.stat().st_mtime_ns != before
+
+    write_reports(store.uri, None, tmp_path / "out", keep_current=True)
+    assert not redrawn()
+    record = next(path for path in store.list("evaluations") if path.endswith(".json"))
+    store.delete(record)
+    assert redrawn() and not redrawn()
+    (tmp_path / "out" / "plots" / "made_from.txt").unlink()  # as if the drawing had been killed
+    assert redrawn()
