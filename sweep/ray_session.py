@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[None]:
     os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+            # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
     options: dict[str, Any] = {

@@ -48,6 +48,7 @@ class Work:
         self._open_items: Counter[str] = Counter()  # pieces of an evaluation's present phase that are not done yet
         self._broken: set[str] = set()  # evaluations of which a piece failed for good
         self._cost_done = 0.0
+        self._evaluated = 0.0  # cost of evaluations that are stored, done before or now
         self._look_at(list(study.labels))
 
     @property
@@ -60,7 +61,9 @@ class Work:
 
     def progress(self) -> float:
         """The share of the expected work that is done, by cost."""
-        left = sum(job.cost for job in self.ready) + 0.5 * sum(job.cost for job in self.running) + self._expected()
+        trainings = [job for job in self.ready if job.kind != "evaluate"]
+        running = [job for job in self.running if job.kind != "evaluate"]
+        left = sum(job.cost for job in trainings) + 0.5 * sum(job.cost for job in running) + self._expected()
         return self._cost_done / (self._cost_done + left) if self._cost_done else 0.0
 
     def next_job(self) -> Job | None:
@@ -120,6 +123,9 @@ class Work:
     def _look_at(self, labels: list[str]) -> None:
         """Write down what the study consists of now, and queue what is missing of these labels."""
         self.cells = plan.expand(self.study, self.chosen)
+        known = next((cell for cell in self.cells if cell.trial is not None), None)
+        evaluations = evaluation_work.evaluations_of(self.study, known) if known else []
+        self._evaluation_cost = sum(evaluation_work.relative_cost(one) for one in evaluations)  # of each trial
         write_manifest(self.study, self.store, self.cells)
         for cell, state in zip(self.cells, plan.states(self.cells, self.store), strict=True):
             if cell.label not in labels or cell.trial is None:
@@ -136,6 +142,7 @@ class Work:
     def _after(self, job: Job) -> None:
         self.done[job.kind] += 1
         self._cost_done += job.cost
+        self._evaluated += job.cost if job.kind == "evaluate" else 0.0
         if job.kind == "candidate":
             self._tell(job)
         elif job.kind == "evaluate":
@@ -207,7 +214,9 @@ class Work:
 
     def _queue_evaluations(self, cell: plan.Cell) -> None:
         for evaluation in evaluation_work.evaluations_of(self.study, cell):
-            if not self.store.exists(evaluation.record):
+            if self.store.exists(evaluation.record):
+                self._evaluated += evaluation_work.relative_cost(evaluation)
+            else:
                 self._add(self._evaluation(cell.label, cell.config, evaluation))
         for checkpoint, path in evaluation_work.diagnoses_of(self.study, cell).items():
             if not self.store.exists(path):
@@ -262,8 +271,12 @@ class Work:
                 return
 
     def _expected(self) -> float:
-        """The cost of work that is not in the queue yet: what a search will ask for, and its label's trainings."""
+        """The cost of what is not in the queue yet: a search's candidates, its label's trainings, evaluations.
+
+        An evaluation queues one phase at a time, and only when its training is done, so all are counted here.
+        """
         waiting = sum(relative_cost(cell.config) for cell in self.cells if cell.trial is None)
+        waiting += max(0.0, self._evaluation_cost * len(self.cells) - self._evaluated)
         for label, search in self.searches.open.items():
             missing = search.wanted - len(search.candidates) if search else self.study.search[label].candidates
             waiting += 0.6 * missing * relative_cost(self.study.search_config(label, {}))
