@@ -1,10 +1,11 @@
 """What evaluation costs, against plain pyautoattack and a plain PGD loop, on real CIFAR-10 images.
 
-    python -m benchmarks.evaluation [--data-dir data] [--images 4] [--only autoattack pgd parts shards storage]
+    python -m benchmarks.evaluation [--data-dir data] [--checkpoint FILE] [--images 4] [--only autoattack pgd ...]
 
 PreActResNet-18, one thread, processor time (so that a busy machine distorts little); the shards are measured by the
-clock. The network has random convolutions, statistics of real images and a least-squares readout of their labels: no
-training, but margins and boundaries of a classifier, with a radius that some images survive and some do not.
+clock. --checkpoint takes weights that were trained on CIFAR-10, such as a trial's in the store, and attacks them at
+8/255. Without it the network has random convolutions, statistics of real images and a least-squares readout of their
+labels: no training, but margins and boundaries of a classifier, attacked at a radius that some images survive.
 """
 
 from __future__ import annotations
@@ -26,22 +27,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sweep import evaluation as work
+from sweep.checkpoints import Outside, load_outside
 from sweep.store import open_store
 from trainers import data, models
+from trainers.config import as_float
 from trainers.evaluate import evaluate_shard, ready
 from trainers.losses import logit_margin
 from trainers.suites import attacks, parse
 
-RADIUS = "1/1020"
+TRAINED_RADIUS, FITTED_RADIUS = "8/255", "1/1020"
 FITTED = 384
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 Row = dict[str, Any]
 
 
-def classifier(data_dir: str) -> tuple[nn.Module, Tensor, Tensor]:
+def classifier(data_dir: str, checkpoint: str | None) -> tuple[nn.Module, Tensor, Tensor]:
     """The network as a user would hold it: contiguous weights that require gradients."""
     bundle = data.load("cifar10", data_dir, download=False)
     images, labels = bundle.test_images[:FITTED].float() / 255, bundle.test_labels[:FITTED]
+    if checkpoint is not None:
+        return load_outside(Outside(checkpoint, "preact_resnet18", "cifar10")).eval(), images, labels
     torch.manual_seed(0)
     model = models.build("preact_resnet18", 10, shape=(3, 32, 32), mean=bundle.mean, std=bundle.std)
     readout = model.get_submodule("linear")
@@ -81,18 +86,19 @@ def interleaved(plain: Callable[[], Any], ours: Callable[[], Any], repeats: int)
     return first, second, statistics.median(b / a for a, b in pairs)
 
 
-def measure_autoattack(model: nn.Module, images: Tensor, labels: Tensor, count: int) -> list[Row]:
+def measure_autoattack(model: nn.Module, images: Tensor, labels: Tensor, count: int, radius: str) -> list[Row]:
     from pyautoattack import AutoAttack
 
     # Half of them the least certain right answers: images that break as well as images that hold.
     with torch.no_grad():
-        margins = torch.cat([logit_margin(model(b), y) for b, y in zip(images[:64].split(32), labels[:64].split(32))])  # noqa: B905
+        pairs = zip(images[:128].split(32), labels[:128].split(32), strict=True)
+        margins = torch.cat([logit_margin(model(batch), wanted) for batch, wanted in pairs])
     order = margins.argsort(descending=True)
     right = order[margins[order] < 0]
     chosen = torch.cat([right[: count // 2], right[len(right) // 2 :][: count - count // 2]])
     images, labels = images[chosen], labels[chosen]
-    attack = parse("autoattack", epsilon=RADIUS, batch_size=count)
-    package = AutoAttack(copy.deepcopy(model), eps=1 / 1020, seed=0, device="cpu")
+    attack = parse("autoattack", epsilon=radius, batch_size=count)
+    package = AutoAttack(copy.deepcopy(model), eps=as_float(radius), seed=0, device="cpu")
     plain, (_, predicted) = processor_seconds(lambda: package.run_standard_evaluation(images, labels, batch_size=count))
     with tempfile.TemporaryDirectory() as folder:
         evaluation = work.of_outside("outside-benchmark", attack, count, batch_size=count)
@@ -252,19 +258,21 @@ def verdict(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--checkpoint", help="trained weights of a PreActResNet-18 for CIFAR-10")
     parser.add_argument("--images", type=int, default=4, help="for AutoAttack; each costs minutes")
     names = ("storage", "parts", "pgd", "shards", "autoattack")
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model, images, labels = classifier(options.data_dir)
+    model, images, labels = classifier(options.data_dir, options.checkpoint)
+    radius = TRAINED_RADIUS if options.checkpoint else FITTED_RADIUS
     measures: dict[str, Callable[[], list[Row]]] = {
         "storage": measure_storage,
         "parts": lambda: measure_parts(model, images),
         "pgd": lambda: measure_pgd(model, images, labels),
         "shards": lambda: measure_shards(model, images, labels),
-        "autoattack": lambda: measure_autoattack(model, images, labels, options.images),
+        "autoattack": lambda: measure_autoattack(model, images, labels, options.images, radius),
     }
     rows: list[Row] = []
     print(f"{'':<60}{'plain s':>10}{'ours':>10}{'ratio':>8}")
