@@ -120,7 +120,7 @@ def mean_grid(curves: dict[str, dict[str, list[float]]]) -> Grid:
 def ten_searches(grids: list[Grid], standard_error: float) -> dict[str, Any]:
     """Search number n plays on grid n, n + len(grids), ...; each is compared with the best of its own grid."""
     memory = Path("/dev/shm")
-    found = []
+    found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         for number in range(SEARCHES):
             grid = grids[number % len(grids)]

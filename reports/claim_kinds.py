@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from reports.departures import joined
 from reports.layout import Rounding, p_text, signed
 from reports.sources import Source
 from reports.statistics import ALPHA, Sample, compare, interval
@@ -21,6 +22,11 @@ class Part:
     where: str
     verdict: Verdict
     evidence: str
+    departs: str = ""  # settings behind it that are not the paper's, in words
+
+    @property
+    def remark(self) -> str:
+        return f"; ¶ {self.departs}" if self.departs else ""
 
 
 def listed(value: Any) -> list[Any]:
@@ -33,6 +39,7 @@ class Question:
     entry: dict[str, Any]
     setting: str
     epsilon: str | None
+    _departures: dict[str, dict[str, None]] = field(default_factory=dict)  # of the labels asked for so far
 
     @property
     def where(self) -> str:
@@ -46,12 +53,27 @@ class Question:
         wanted = [measure] if measure else listed(self.entry["measure"])
         for name in wanted:
             if name == "sum":
-                found = self.source.combined(self.setting, label, "autoattack", "clean", 1)
+                found = self.combined(label, "autoattack", "clean", 1)
             else:
                 found = self.source.sample(self.setting, label, name, self.epsilon, self.entry.get("checkpoint"))
+                self._note(label, name, self.epsilon, self.entry.get("checkpoint"))
             if found is not None:
                 return found
         return None
+
+    def combined(self, label: str, first: str, second: str, sign: int) -> Sample | None:
+        for measure in (first, second):
+            self._note(label, measure)
+        return self.source.combined(self.setting, label, first, second, sign)
+
+    def _note(self, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None) -> None:
+        known = self._departures.setdefault(label, {})
+        known |= dict.fromkeys(self.source.departures(self.setting, label, measure, epsilon, checkpoint))
+
+    def part(self, labels: Sequence[str], verdict: Verdict, evidence: str) -> Part:
+        """Judged from the numbers of these labels."""
+        found = {self.name(label): self._departures.get(label, {}) for label in labels}
+        return Part(self.where, verdict, evidence, joined(found))
 
     def name(self, label: str) -> str:
         return self.source.display(self.setting, label)
@@ -76,7 +98,7 @@ def _pairs(question: Question, direction: int, judge_pair: Callable[..., Verdict
                 parts += question.missing([first] * (one is None) + [second] * (two is None))
                 continue
             verdict, evidence = _compare(question, first, second, one, two, direction)
-            parts.append(Part(question.where, judge_pair(one, two) if judge_pair else verdict, evidence))
+            parts.append(question.part([first, second], judge_pair(one, two) if judge_pair else verdict, evidence))
     return parts
 
 
@@ -124,7 +146,7 @@ def _extreme(question: Question, direction: int) -> list[Part]:
         if lacking:
             evidence += f"; without {', '.join(lacking)}"
             verdict = "undecided" if verdict == "holds" else verdict
-        parts.append(Part(question.where, verdict, f"closest rival: {evidence}"))
+        parts.append(question.part([first, *known], verdict, f"closest rival: {evidence}"))
     return parts
 
 
@@ -134,11 +156,11 @@ def _drop(question: Question) -> list[Part]:
     for first in question.labels("first"):
         (second,) = question.labels("second")
         for measure in listed(question.entry["measure"]):
-            one = question.source.combined(question.setting, first, measure, to, -1)
-            two = question.source.combined(question.setting, second, measure, to, -1)
+            one = question.combined(first, measure, to, -1)
+            two = question.combined(second, measure, to, -1)
             if one is not None and two is not None:
                 verdict, evidence = _compare(question, first, second, one, two, 1)
-                parts.append(Part(question.where, verdict, f"loss from {measure} to {to}: {evidence}"))
+                parts.append(question.part([first, second], verdict, f"loss from {measure} to {to}: {evidence}"))
                 break
         else:
             parts += question.missing([first, second])
@@ -157,19 +179,21 @@ def _range(question: Question) -> list[Part]:
         result = compare(one, two)
         middle, bounds = result.difference, (result.low, result.high)
         shown = f"{question.name(first)} − {question.name(second)} = {signed(middle)}"
+        labels = [first, second]
     else:
         if one is None:
             return question.missing([first])
         known = interval(one)
         middle, bounds = one.mean, known or (None, None)
         shown = f"{middle:.2f}"
+        labels = [first]
     # Rounded printed means: 5.9 must count as inside [5.9, 12.2].
     inside = low - 1e-9 <= round(middle, 6) <= high + 1e-9
     if bounds[0] is None or bounds[1] is None:
-        return [Part(question.where, "holds" if inside else "does not hold", f"{shown} (no spread known)")]
+        return [question.part(labels, "holds" if inside else "does not hold", f"{shown} (no spread known)")]
     apart = bounds[1] < low or bounds[0] > high
     verdict: Verdict = "holds" if inside else "does not hold" if apart else "undecided"
-    return [Part(question.where, verdict, f"{shown}, 95 % [{bounds[0]:.2f}, {bounds[1]:.2f}]")]
+    return [question.part(labels, verdict, f"{shown}, 95 % [{bounds[0]:.2f}, {bounds[1]:.2f}]")]
 
 
 def _trend(question: Question, direction: int) -> list[Part]:
@@ -179,7 +203,7 @@ def _trend(question: Question, direction: int) -> list[Part]:
     known = [sample for sample in samples if sample is not None]
     if lacking:
         return question.missing(lacking)
-    return [_steps(question.where, known, [question.text(sample) for sample in known], direction)]
+    return [question.part(series, *_steps(known, [question.text(sample) for sample in known], direction))]
 
 
 def _falling_attack(question: Question) -> list[Part]:
@@ -190,13 +214,12 @@ def _falling_attack(question: Question) -> list[Part]:
         if len(known) < len(found):
             parts += question.missing([label])
         else:
-            texts = [question.text(sample) for sample in known]
-            part = _steps(question.where, known, texts, -1)
-            parts.append(Part(part.where, part.verdict, f"{question.name(label)}: {part.evidence}"))
+            verdict, steps = _steps(known, [question.text(sample) for sample in known], -1)
+            parts.append(question.part([label], verdict, f"{question.name(label)}: {steps}"))
     return parts
 
 
-def _steps(where: str, samples: Sequence[Sample], texts: Sequence[str], direction: int) -> Part:
+def _steps(samples: Sequence[Sample], texts: Sequence[str], direction: int) -> tuple[Verdict, str]:
     """Every step goes the claimed way; a step the other way only counts against it when it is significant."""
     against, wrong = 0, 0
     for before, after in zip(samples, samples[1:], strict=False):
@@ -205,7 +228,7 @@ def _steps(where: str, samples: Sequence[Sample], texts: Sequence[str], directio
             p = compare(after, before).welch
             against += p is not None and p < ALPHA
     verdict: Verdict = "does not hold" if against else "undecided" if wrong else "holds"
-    return Part(where, verdict, " → ".join(texts))
+    return verdict, " → ".join(texts)
 
 
 def _least(question: Question) -> list[Part]:
@@ -222,7 +245,7 @@ def _least(question: Question) -> list[Part]:
     if not checked:
         return question.missing([str(label) for label in question.entry["series"]])
     evidence = f"{checked} comparisons" + (f"; against it: {'; '.join(broken)}" if broken else ", none against it")
-    return [Part(question.where, "does not hold" if broken else "holds", evidence)]
+    return [question.part(question.entry["series"], "does not hold" if broken else "holds", evidence)]
 
 
 def _anticorrelated(question: Question) -> list[Part]:
@@ -237,7 +260,11 @@ def _anticorrelated(question: Question) -> list[Part]:
     result = spearmanr(*np.array(known).T)
     rho, p = float(result.statistic), float(result.pvalue)
     verdict: Verdict = "undecided" if not p < ALPHA else "holds" if rho < 0 else "does not hold"
-    return [Part(question.where, verdict, f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}")]
+    return [
+        question.part(
+            question.entry["series"], verdict, f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}"
+        )
+    ]
 
 
 KINDS: dict[str, Callable[[Question], list[Part]]] = {

@@ -55,9 +55,15 @@ class Claim:
     @property
     def summary(self) -> str:
         if len(self.parts) == 1:
-            return self.parts[0].evidence
+            return self.parts[0].evidence + self.parts[0].remark
         found = self.counts
-        return ", ".join(f"{verdict}: {found[verdict]}" for verdict in ORDER if found[verdict])
+        text = ", ".join(f"{verdict}: {found[verdict]}" for verdict in ORDER if found[verdict])
+        return text + (f"; ¶ in {self.departing} of them" if self.departing else "")
+
+    @property
+    def departing(self) -> int:
+        """Parts judged from numbers that were not made with the paper's settings."""
+        return sum(bool(part.departs) for part in self.parts)
 
 
 @cache

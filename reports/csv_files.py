@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from reports.layout import Cell, Table
 from reports.statistics import interval
 
+NUMBER = re.compile(r"-?[\d.]+(±[\d.]+)?")
 HEADER = (
     *("table", "number", "block", "row", "column", "study", "label", "measure", "epsilon", "checkpoint"),
     *("shown", "mean", "std", "n", "planned", "low95", "high95", "seeds", "values", "best", "tied"),
     *("difference_to_best", "p_student", "p_welch", "p_student_holm", "p_welch_holm", "hedges_g"),
-    *("autoattack_warned", "collapsed", "failed"),
+    *("autoattack_warned", "collapsed", "failed", "departs_from_paper"),
 )
 
 
@@ -58,13 +60,14 @@ def _line(cell: Cell) -> tuple[Any, ...]:
         int(cell.warned),
         cell.collapsed,
         cell.failed,
+        "; ".join(cell.departs),
     )
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.10g}"
-    # A leading sign could make a spreadsheet run a name as a formula.
-    if isinstance(value, str) and value[:1] in ("=", "@", "\t", "\r"):
+    # A leading sign could make a spreadsheet run a name as a formula; a number may have one.
+    if isinstance(value, str) and re.match(r"[=+@\t\r-]", value) and not NUMBER.fullmatch(value):
         return "'" + value
     return "" if value is None else value

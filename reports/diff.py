@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports import claims, published
+from reports.departures import Departures
+from reports.layout import MARKS as CELL_MARKS
 from reports.layout import Cell, p_text, signed, with_best
-from reports.markdown import escape, grid, render
+from reports.markdown_table import code, escape, grid, render
 from reports.measures import Results
+from reports.names import attack_name
 from reports.published import Printed
 from reports.records import load
 from reports.sources import Ours, Paper
 from reports.statistics import ALPHA, Comparison, Sample, compare
-from reports.tables import attack_name
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
 NOT_PRINTED = {**MARKS, "not run": "– not printed"}
+DEPARTING = "¶: judged from numbers that were made with other settings than the study shipped under that name."
 NOISE = (
     "Within noise: a two-sided Welch t-test between the paper's seeds (from its printed mean, std and n) and ours does "
     "not reject at 5 % that both have the same mean; where one side has a single seed, the other's spread stands for "
@@ -43,6 +46,7 @@ class Difference:
 def differences(results: Results) -> list[Difference]:
     """One for each distinct cell of the paper, in the order of its tables."""
     found: dict[tuple[str, str, str, str | None, object], Difference] = {}
+    departures = Departures(results)
     for table in published.tables():
         for printed in table.cells():
             key = printed.key
@@ -50,6 +54,7 @@ def differences(results: Results) -> list[Difference]:
             if identity in found or key.measure == "worst":
                 continue
             cell = results.cell(key, table.rounding)
+            cell = replace(cell, departs=departures.of(cell))
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
             found[identity] = Difference(printed, cell, comparison)
     return list(found.values())
@@ -86,7 +91,7 @@ def text(store: str | None, studies: Sequence[str] | None = None) -> str:
         )
     results = Results(load(store, studies))
     judged = claims.judge(Ours(results))
-    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(differences(results))]
+    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(differences(results), Departures(results))]
     planned = {key.study for table in published.tables() for key in (cell.key for cell in table.cells())}
     for study in results.data.manifests:
         if study not in planned:
@@ -102,12 +107,21 @@ def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[s
     ]
     parts = [
         f"## Claims\n\n{len(judged)} claims: {shown}. Parts are judged by Welch's t-test, two-sided, α = 0.05, each by "
-        "itself: a claim that all parts hold needs no correction. Student's p is given beside it.",
+        "itself: a claim that all parts hold needs no correction. Student's p is given beside it."
+        + (f" {DEPARTING}" if any(claim.departing for claim in judged) else ""),
         grid(rows, ["Claim", "Section", "Verdict", "Evidence"], numbers=False),
     ]
     detailed = [claim for claim in judged if len(claim.parts) > 1 and claim.verdict != "not run"]
     for claim in detailed:
-        lines = [f"- {marks[part.verdict]}, {escape(part.where)}: {escape(part.evidence)}" for part in claim.parts]
+        lines = [
+            f"- {marks[part.verdict]}, {escape(part.where)}: {escape(part.evidence + part.remark)}"
+            for part in claim.parts
+            if part.verdict != "not run"
+        ]
+        lacking = Counter(part.where for part in claim.parts if part.verdict == "not run")
+        if lacking:
+            places = ", ".join(f"{escape(where)} {count}" for where, count in lacking.items())
+            lines.append(f"- {marks['not run']}: {lacking.total()} parts ({places})")
         heading = f"**{escape(claim.text)}** (§{claim.section}): {_verdict(claim, marks)}"
         parts.append(f"{heading}\n\n" + "\n".join(lines))
     return parts
@@ -117,9 +131,8 @@ def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
     """A claim about many settings is not settled by the first few."""
     lacking = claim.counts["not run"]
     partial = claim.verdict == "holds" and lacking
-    return marks[claim.verdict] + (
-        f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else ""
-    )
+    text = marks[claim.verdict] + (" ¶" if claim.departing else "")
+    return text + (f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else "")
 
 
 def _study_claims(results: Results, study: str) -> list[str]:
@@ -129,17 +142,17 @@ def _study_claims(results: Results, study: str) -> list[str]:
     rows = [[escape(claim.text), _verdict(claim), escape(_evidence(claim))] for claim in judged]
     title = escape(str(results.data.manifests[study].get("title") or study))
     return [
-        f"## The same claims on {title} (`{study}`)\n\nNot a setting of the paper: what follows neither supports nor "
-        "refutes it.",
+        f"## The same claims on {title} ({code(study)})\n\nNot a setting of the paper: what follows neither supports "
+        "nor refutes it.",
         grid(rows, ["Claim", "Verdict", "Evidence"], numbers=False),
     ]
 
 
 def _evidence(claim: claims.Claim) -> str:
-    return "; ".join(part.evidence for part in claim.parts if part.verdict != "not run")
+    return "; ".join(part.evidence + part.remark for part in claim.parts if part.verdict != "not run")
 
 
-def _cells(found: list[Difference]) -> list[str]:
+def _cells(found: list[Difference], departures: Departures) -> list[str]:
     filled = [one for one in found if one.cell.sample is not None]
     judged = [one for one in filled if one.within_noise is not None]
     inside = sum(bool(one.within_noise) for one in judged)
@@ -148,6 +161,9 @@ def _cells(found: list[Difference]) -> list[str]:
         f"{inside} of {len(judged)} comparable ones are within noise.",
         f"<sub>{NOISE}</sub>",
     ]
+    seen = {sign for one in filled for sign in one.cell.marks}
+    parts += [f"{sign} {words}" for sign, words in CELL_MARKS.items() if sign in seen]
+    parts += map(escape, departures.sentences(one.cell for one in filled))
     for table in published.tables():
         rows = [_row(one) for one in filled if one.printed.table == table.number]
         lacking = sum(one.cell.sample is None for one in found if one.printed.table == table.number)
@@ -168,11 +184,11 @@ def _row(one: Difference) -> list[str]:
     p = one.comparison.welch
     places = 2 if key.measure in ("margin", "margin_ratio") else 1
     return [
-        f"`{key.study}`",
-        f"`{cell.label}`",
+        code(key.study),
+        code(cell.label),
         escape(measure),
         one.printed.text,
-        cell.text,
+        cell.text + cell.marks,
         str(cell.sample.n),
         signed(one.comparison.difference, places),
         p_text(p),

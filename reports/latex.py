@@ -20,20 +20,34 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \setlength{\belowcaptionskip}{4pt}
 \begin{document}
 """
+APART = "\ue000"  # of no font, so of no name
 SPECIAL = {
+    APART: "{}",
+    # At the start of a row these would be an argument of the line break before it.
+    **{"[": "{[}", "]": "{]}", "*": "{*}"},
     **{"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"},
     **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", '"': r"''"},
     **{"±": r"$\pm$", "≠": r"$\neq$", "≥": r"$\geq$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "−": "$-$"},
     **{"ε": r"$\varepsilon$", "λ": r"$\lambda$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "κ": r"$\kappa$"},
     **{"Λ": r"$\Lambda$", "Δ": r"$\Delta$", "—": "---", "–": "--", "…": r"\dots{}", "’": "'", "“": "``", "”": "''"},
-    **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"$^\S$", "`": "'", "·": r"$\cdot$", "×": r"$\times$"},
+    **{
+        "†": r"$^\dagger$",
+        "‡": r"$^\ddagger$",
+        "§": r"$^\S$",
+        "¶": r"$^\P$",
+        "`": "'",
+        "·": r"$\cdot$",
+        "×": r"$\times$",
+    },
 }
 DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
 def escape(text: str) -> str:
     """Names come from study files and plug-ins. What pdflatex's standard fonts lack becomes a question mark."""
-    return "".join(SPECIAL.get(sign, sign if _printable(sign) else "?") for sign in text)
+    # TeX would join two hyphens to a dash, and an option copied from the PDF would be none.
+    apart = re.sub("-(?=-)", "-" + APART, text)
+    return "".join(SPECIAL.get(sign, sign if _printable(sign) else "?") for sign in apart)
 
 
 def _printable(sign: str) -> bool:
@@ -41,19 +55,18 @@ def _printable(sign: str) -> bool:
 
 
 def cell_text(cell: Cell) -> str:
-    marks = (r"$^\dagger$" if cell.warned else "") + (r"$^\ddagger$" if cell.collapsed else "")
-    marks += r"$^\S$" if cell.failed else ""
+    noted = escape(cell.marks)
     if cell.sample is None:
-        return escape(cell.hole) + marks
+        return escape(cell.hole) + noted
     text = cell.text.replace("±", r"\pm ")
     text = rf"$\bm{{{text}}}$" if cell.best else f"${text}$"
     text = rf"\underline{{{text}}}" if cell.tied else text
-    return text + marks + (f" ($n={cell.shown_n}$)" if cell.shown_n is not None else "")
+    return text + noted + (f" ($n={cell.shown_n}$)" if cell.shown_n is not None else "")
 
 
 def render(table: Table) -> str:
     width = len(table.columns) + 1
-    lines = [rf"% {table.name}", r"\begin{table}[htbp]", r"\centering"]
+    lines = [rf"% {_label(table.name)}", r"\begin{table}[htbp]", r"\centering"]
     title = f"Table {table.number} of the paper: {table.title}" if table.number else table.title
     lines += [rf"\caption{{{escape(title)}. \footnotesize {escape(' '.join(table.notes))}}}"]
     lines += [r"\fitted{%", rf"\begin{{tabular}}{{l*{{{width - 1}}}{{c}}}}", r"\toprule"]
@@ -96,18 +109,19 @@ def document(tables: Iterable[Table]) -> str:
 def numbers(results: Results, tables: Iterable[Table]) -> str:
     """`\\DigitsSovrAutoattack` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
     lines = ["% One macro per number. \\input this file and a text never goes stale."]
-    taken: dict[str, Cell] = {}
+    taken: dict[str, list[str]] = {}
     for table in tables:
         for cell in table.cells():
             if cell.sample is None or not cell.label:
                 continue
-            name = macro_name(results, cell)
-            # Two labels may differ in signs that a macro's name cannot hold; the same cell in two tables is one number.
-            while name in taken and taken[name].key.label != cell.key.label and taken[name].label != cell.label:
+            words = macro_words(results, cell)
+            name = "".join(map(_letters, words))
+            # Two names may differ in signs that a macro's name cannot hold; the same cell in two tables is one number.
+            while name in taken and taken[name] != words:
                 name += "X"
             if name in taken:
                 continue
-            taken[name] = cell
+            taken[name] = words
             mean, spread = cell.rounding.parts(cell.sample)
             lines.append(_macro(name, f"${mean}\\pm {spread}$" if spread else f"${mean}$"))
             lines.append(_macro(f"{name}Mean", f"${mean}$"))
@@ -123,7 +137,7 @@ def _macro(name: str, value: str) -> str:
     return rf"\newcommand{{\{name}}}{{{value}}}"
 
 
-def macro_name(results: Results, cell: Cell) -> str:
+def macro_words(results: Results, cell: Cell) -> list[str]:
     """Study, label and measure; radius and checkpoint only where they are not the study's own."""
     key = cell.key
     words = [key.study, cell.label, key.measure]
@@ -135,7 +149,7 @@ def macro_name(results: Results, cell: Cell) -> str:
         and not key.measure.startswith("margin")
     ):
         words.append(key.checkpoint)
-    return "".join(map(_letters, words))
+    return words
 
 
 def _letters(text: str) -> str:

@@ -9,6 +9,12 @@ from typing import Any, Literal
 
 from reports.statistics import NO_SPREAD, Comparison, Sample, compare_family
 
+MARKS = {
+    "†": "AutoAttack warned about this model: its gradients may mislead the attack.",
+    "‡": "A training collapsed (NaN or chance accuracy); it is counted out of n, not averaged in.",
+    "§": "A training failed; it is missing from n.",
+    "¶": "Not the paper's settings.",
+}
 USUAL_SEEDS = 3  # n is printed beside every cell that has another number of seeds
 
 
@@ -43,6 +49,7 @@ class Cell:
     best: bool = False
     tied: bool = False  # not significantly different from the best
     against_best: Comparison | None = None
+    departs: tuple[str, ...] = ()  # settings other than the paper's, in words; only a table of the paper asks
     rounding: Rounding = field(default_factory=lambda: Rounding())
 
     @property
@@ -61,6 +68,20 @@ class Cell:
         if self.planned and self.failed == self.planned:
             return "failed"
         return f"0/{self.planned}" if self.planned else "—"
+
+    @property
+    def marks(self) -> str:
+        return "".join(
+            sign
+            for sign, applies in zip(MARKS, (self.warned, self.collapsed, self.failed, self.departs), strict=True)
+            if applies
+        )
+
+    @property
+    def mark_words(self) -> str:
+        """What the marks say of this very cell."""
+        said = [f"{sign} {MARKS[sign]}" for sign in self.marks]
+        return " ".join([*said, "; ".join(self.departs)]).strip()
 
     @property
     def shown_n(self) -> int | None:

@@ -3,69 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-
-from tabulate import tabulate
+from collections.abc import Iterable
 
 from reports.layout import Cell, Table, p_text, signed
+from reports.markdown_table import code, escape, grid, render
 from reports.measures import Results
+from reports.names import attack_name, setting
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
-from reports.tables import attack_name, setting
 
 MOST_ADVICE = 8
-
-
-def escape(text: str) -> str:
-    """Names come from study files and plug-ins: nothing in them may end a cell or become markup."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))
-
-
-def cell_text(cell: Cell) -> str:
-    if cell.sample is None:
-        return cell.hole + marks(cell)
-    text = cell.text
-    if cell.best:
-        text = f"**{text}**"
-    elif cell.tied:
-        text = f"<u>{text}</u>"
-    text += marks(cell)
-    return text if cell.shown_n is None else f"{text} (n={cell.shown_n})"
-
-
-def marks(cell: Cell) -> str:
-    return ("†" if cell.warned else "") + ("‡" if cell.collapsed else "") + ("§" if cell.failed else "")
-
-
-def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = True) -> str:
-    words = ("Verdict", "Trainings", "Method", "Measure", "Within noise")
-    align = ["left" if not numbers or header in words else "right" for header in headers]
-    align[0] = "left"
-    return tabulate(rows, headers, tablefmt="pipe", colalign=align, disable_numparse=True)
-
-
-def render(table: Table, level: int = 3, heading: str | None = None) -> str:
-    title = heading or (f"Table {table.number}: {table.title}" if table.number else table.title)
-    parts = [f"{'#' * level} {escape(title)}"]
-    columns = [escape(column.header) for column in table.columns]
-    groups = list(dict.fromkeys(column.group for column in table.columns if column.group))
-    for block in table.blocks:
-        rows = [[escape(row.header), *map(cell_text, row.cells)] for row in block.rows]
-        if len(table.blocks) > 1 and not any(cell.planned for row in block.rows for cell in row.cells):
-            parts.append(f"**{escape(block.header)}**: not run.")
-            continue
-        if block.header:
-            parts.append(f"**{escape(block.header)}**")
-        if groups:
-            for group in groups:
-                chosen = [i for i, column in enumerate(table.columns) if column.group == group]
-                picked = [[row[0], *(row[1 + i] for i in chosen)] for row in rows]
-                parts.append(grid(picked, [escape(group), *(columns[i] for i in chosen)]))
-        else:
-            parts.append(grid(rows, [escape(table.corner), *columns]))
-    parts.append("<sub>" + " ".join(escape(note) for note in table.notes) + "</sub>")
-    return "\n\n".join(parts)
 
 
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
@@ -82,7 +29,7 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
     problems = results.data.problems
     if problems:
         parts.append(f"## Left out\n\nThese {len(problems)} records could not be used:")
-        parts.append("\n".join(f"- `{one.path.replace('`', '')}`: {escape(one.reason)}" for one in problems[:50]))
+        parts.append("\n".join(f"- {code(one.path)}: {escape(one.reason)}" for one in problems[:50]))
         if len(problems) > 50:
             parts.append(f"… and {len(problems) - 50} more.")
     return "\n\n".join(parts) + "\n"
@@ -104,7 +51,7 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
         shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
         winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
         lead, done = _lead(tests[study]), _done(results, study)
-        rows.append([f"`{study}`", escape(setting(manifest)), robust.header, winner, lead, done])
+        rows.append([code(study), escape(setting(manifest)), robust.header, winner, lead, done])
     table = grid(rows, ["Study", "Data, model", "Against", "Best", "Compared with AT", "Trainings"], numbers=False)
     return "\n\n".join([table, *_headlines(tests)])
 
@@ -131,7 +78,7 @@ def _headlines(tests: dict[str, list[Tests]]) -> list[str]:
     lines = []
     for study, found in tests.items():
         if found:
-            lines.append(f"- `{study}`: {_sentence(found[0])}")
+            lines.append(f"- {code(study)}: {_sentence(found[0])}")
     return ["\n".join(lines)] if lines else []
 
 
@@ -164,7 +111,7 @@ def _done(results: Results, study: str) -> str:
 
 def study_section(results: Results, study: str, tables: list[Table], tests: list[Tests]) -> str:
     manifest = results.data.manifests[study]
-    parts = [f"## {escape(str(manifest.get('title') or study))} (`{study}`)"]
+    parts = [f"## {escape(str(manifest.get('title') or study))} ({code(study)})"]
     parts.append(render(tables[0], heading="Robust and clean accuracy"))
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
@@ -180,9 +127,9 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
 
 
 TESTS_CAPTION = (
-    "Δ: difference of the means in percent points, with its 95 % interval over seeds (Welch). p: two-sided t-tests "
+    "Δ: difference of the means in percentage points, with its 95 % interval over seeds (Welch). p: two-sided t-tests "
     "over seeds, Student (equal variances) and Welch (unequal); Holm corrects Welch's p within the table and decides "
-    "the verdict at α = 0.05. g: Hedges' g. Test images: the same difference with its 95 % interval if the test "
+    "the verdict at α = 0.05. g: Hedges' g. Over images: the same difference with its 95 % interval if the test "
     "images were drawn again (paired bootstrap), and McNemar's exact p of each seed. Seeds and images "
     "are two different sources of chance; a claim should survive both."
 )
@@ -260,7 +207,7 @@ def runs_text(results: Results, study: str) -> str:
         seeds = results.seeds(study, label)
         counts = Counter(one.status for one in seeds)
         used = results.hyperparameters[study, label]
-        values = ", ".join(f"{name} = {value}" for name, value in used.items()) or "–"
+        values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
         recipe = (configs.get(label) or {}).get("recipe") or {}
         rate = recipe.get("learning_rate", "–")
         length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs', '–')} epochs"
@@ -280,6 +227,11 @@ def runs_text(results: Results, study: str) -> str:
     return "\n\n".join(parts)
 
 
+def plain(value: object) -> str:
+    """A third as 0.333333: a table is read, the record has all digits."""
+    return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
+
+
 def _done_first(entry: tuple[str, int]) -> tuple[bool, str]:
     return entry[0] != "done", entry[0]
 
@@ -293,6 +245,6 @@ def paper_section(tables: list[Table]) -> list[str]:
 
 def _absent(table: Table) -> str:
     studies = dict.fromkeys(cell.key.study for cell in table.cells())
-    names = ", ".join(f"`{study}`" for study in studies)
+    names = ", ".join(map(code, studies))
     word = "study" if len(studies) == 1 else "studies"
     return f"- Table {table.number}, {escape(table.title)}: {word} {names}"

@@ -160,13 +160,15 @@ class Results:
         if label is None:
             return Cell(key, rounding=rounding)
         seeds = self.seeds(key.study, label)
+        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
+        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
         values: dict[int, float] = {}
         warned = False
         for planned in seeds:
             # A collapsed trial is counted and marked, but its chance accuracy is not averaged into a method's.
             if planned.status != "done":
                 continue
-            value, warning = self._value(key, label, planned)
+            value, warning = self._value(key, planned, checkpoint, epsilon)
             if value is not None:
                 values[planned.seed] = value
                 warned = warned or warning
@@ -182,10 +184,7 @@ class Results:
             rounding=rounding,
         )
 
-    def _value(self, key: Key, label: str, planned: Planned) -> tuple[float | None, bool]:
-        manifest = self.data.manifests[key.study]
-        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
-        epsilon = key.epsilon or str(manifest.get("epsilon", "8/255"))
+    def _value(self, key: Key, planned: Planned, checkpoint: str, epsilon: str) -> tuple[float | None, bool]:
         if key.measure == "margin":
             return self._margin(planned, checkpoint), False
         if key.measure == "margin_ratio":
@@ -197,11 +196,13 @@ class Results:
         if key.measure == "clean":
             return self.clean_accuracy(key.study, planned.trial, checkpoint), False
         wanted = WORST_OF if key.measure == "worst" else (key.measure,)
-        found = [self.evaluation(key.study, planned.trial, checkpoint, name, epsilon) for name in wanted]
-        if any(one is None for one in found):
-            return None, False
-        known = [one for one in found if one is not None]
-        return 100 * min(one.accuracy for one in known), any(one.warned for one in known)
+        lowest, warned = 1.0, False
+        for name in wanted:
+            found = self.evaluation(key.study, planned.trial, checkpoint, name, epsilon)
+            if found is None:
+                return None, False
+            lowest, warned = min(lowest, found.accuracy), warned or found.warned
+        return 100 * lowest, warned
 
     def clean_accuracy(self, study: str, trial: str, checkpoint: str) -> float | None:
         """In percent."""

@@ -14,19 +14,18 @@ from markupsafe import Markup
 from reports import claims, published
 from reports import figures as drawing
 from reports.layout import Table, p_text
-from reports.markdown import marks
 from reports.measures import Results
+from reports.names import attack_name, setting
 from reports.page_tables import PageTable, page_table, shorter
 from reports.page_trials import FailedTrial, failed_trials, study_trials
 from reports.protocol import differences
 from reports.records import ReportData
 from reports.significance import Tests, study_tests
 from reports.sources import Ours
-from reports.tables import attack_name, setting
 
 TEMPLATES = Path(__file__).parent / "templates"
-# A figure with thousands of points is smaller and quicker to show as pixels.
-LARGEST_SVG = 160_000
+# A figure with thousands of points is smaller and quicker to show as pixels; beside the page it is in both forms.
+LARGEST_SVG = 80_000
 
 
 def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
@@ -87,7 +86,7 @@ def _render(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"p": p_text, "attack": attack_name, "marks": marks}
+    environment.filters |= {"p": p_text, "attack": attack_name}
     style = (TEMPLATES / "report.css").read_text("utf-8")
     script = (TEMPLATES / "report.js").read_text("utf-8")
     return environment.get_template("report.html").render(

@@ -47,6 +47,8 @@ def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> 
         if cell.sample is not None and cell.seeds:
             pairs = zip(cell.seeds, cell.sample.values, strict=False)
             values = ", ".join(f"seed {seed}: {value:.2f}" for seed, value in pairs)
+        # A tooltip is out of reach of a finger; the dialog is not.
+        values = ". ".join(filter(None, [values, cell.mark_words]))
         return PageCell(cell, target, values)
 
     if table.compare == "column" or len(table.columns) == 1:

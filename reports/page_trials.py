@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from reports.measures import Results
-from reports.tables import attack_name
+from reports.names import attack_name
 
 LOG_LINES = 20
 
@@ -138,7 +138,9 @@ def _evaluations(groups: list[pd.DataFrame | None]) -> tuple[tuple[tuple[str, tu
         for row in group.to_dict("records"):
             key = (str(row["attack"]), str(row["epsilon"]), str(row["checkpoint"]))
             values = lines.setdefault(key, [""] * len(groups))
-            values[place] = f"{100 * row['accuracy']:.2f} % of {row['images']}"
+            shown = f"{100 * row['accuracy']:.2f} % of {row['images']}"
+            # The same attack may have been run on other images too.
+            values[place] = f"{values[place]}; {shown}" if values[place] else shown
             warnings |= dict.fromkeys(row["warnings"])
     named = []
     for (attack, epsilon, checkpoint), values in lines.items():

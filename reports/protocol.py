@@ -91,11 +91,11 @@ def _flat(config: Mapping[str, Any], inner: Mapping[str, Any], prefix: str = "")
         elif key in ("recipe.attack.start", "recipe.attack.mode") and value == "method":
             flat[key] = str(inner.get(name, "as the method's own code"))
         else:
-            flat[key] = _text(key, value)
+            flat[key] = setting_text(key, value)
     return flat
 
 
-def _text(key: str, value: Any) -> str:
+def setting_text(key: str, value: Any) -> str:
     if value is None:
         return {"train_images": "all", "test_images": "all"}.get(key, "none")
     if isinstance(value, bool):
@@ -105,7 +105,7 @@ def _text(key: str, value: Any) -> str:
     if key == "recipe.augmentation" and isinstance(value, dict):
         return _augmentation(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text('', part)}" for name, part in value.items())
+        return ", ".join(f"{name} {setting_text('', part)}" for name, part in value.items())
     return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
+import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reports.reading import Problem, Record, read_record, read_rows
+from reports.reading import Found, read_record, read_trials
+from reports.rows import EVALUATION_COLUMNS, Problem, Record
 from sweep.errors import UserError
 from sweep.store import BrokenRecord, Store, open_store
 
@@ -24,10 +29,6 @@ TRIAL_FOLDER = re.compile(r"[0-9a-f]{16}")
 CELL_COLUMNS = [
     *("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "config"),
     *("checkpoints", "metrics", "last_epoch", "versions", "commit", "device", "wall_seconds", "command", "log"),
-]
-EVALUATION_COLUMNS = [
-    *("trial", "checkpoint", "attack_id", "attack", "epsilon", "settings", "images", "accuracy", "clean_accuracy"),
-    *("warnings", "phases", "path"),
 ]
 
 
@@ -46,7 +47,7 @@ class ReportData:
                  of the curve.
     evaluations  one row per trial, checkpoint and attack. Accuracies are in [0, 1]; `epsilon` is text such as 8/255;
                  `settings` the attack's full description; `phases` the accuracy after each AutoAttack phase.
-    Curves, verdicts and diagnostics are read when asked for: a large store would not fit in memory.
+    Curves, diagnostics and verdicts of phases are read when asked for: a large store would not fit in memory.
     """
 
     store: Store
@@ -55,8 +56,8 @@ class ReportData:
     evaluations: pd.DataFrame
     searches: dict[str, Record] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    _diagnostics: frozenset[str] = frozenset()
-    _packed: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _verdicts: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -71,8 +72,7 @@ class ReportData:
 
     def verdicts(self, path: str) -> np.ndarray:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
-        packed, images = self._packed[path]
-        return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=images).astype(bool)
+        return unpack(*self._verdicts[path])
 
     def clean_verdicts(self, path: str) -> np.ndarray:
         record = self.store.read_json(path)
@@ -83,9 +83,10 @@ class ReportData:
         record = self.store.read_json(path)
         return {name: unpack(bits, int(record["images"])) for name, bits in (record.get("phases") or {}).items()}
 
-    def diagnostics(self, trial: str, checkpoint: str) -> Diagnostics | None:
-        path = f"diagnostics/{trial}/{checkpoint}.json"
-        if path not in self._diagnostics:
+    def diagnostics(self, trial: str, checkpoint: str, study: str | None = None) -> Diagnostics | None:
+        """Those with the settings that the study asks for, or else those on most images."""
+        path = self._diagnostics_path(trial, checkpoint, study)
+        if path is None:
             return None
         try:
             record = self.store.read_json(path)
@@ -98,6 +99,25 @@ class ReportData:
             self._note(path, str(fault))
             return None
         return Diagnostics(record.get("summary") or {}, arrays)
+
+    def _diagnostics_path(self, trial: str, checkpoint: str, study: str | None) -> str | None:
+        """Each file has its settings in its name: studies with different ones may share a trial."""
+        paths = self._diagnostics.get((trial, checkpoint), [])
+        if len(paths) < 2:
+            return paths[0] if paths else None
+        names = [study] if study else self.cells.loc[self.cells["trial"] == trial, "study"]
+        evaluations = [self.manifests[name].get("study", {}).get("evaluation", {}) for name in names]
+        asked = [(one.get("epsilon"), one.get("images")) for one in evaluations]
+
+        def rank(path: str) -> tuple[bool, float]:
+            found = read_record(self.store, path, "diagnostics")
+            if isinstance(found, Problem):
+                self._note(found.path, found.reason)
+                return False, -1.0
+            images = (found.get("summary") or {}).get("images_train")
+            return (found.get("epsilon"), found.get("images")) in asked, float(images or 0.0)
+
+        return max(sorted(paths), key=rank)
 
     def _note(self, path: str, reason: str) -> None:
         problem = Problem(path, reason)
@@ -127,11 +147,21 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
             known = ", ".join(sorted(manifests)) or "none"
             raise UserError(f"the store has no study {', '.join(map(repr, absent))}; it has: {known}")
         manifests = {name: manifests[name] for name in wanted}
-    cells = _cells(store, manifests, problems)
-    evaluations, packed = _evaluations(store, set(cells["trial"]), problems)
+    _note_foreign(store, problems)
+    planned = _plan(manifests, problems)
+    names = sorted({row["trial"] for row in planned if TRIAL_FOLDER.fullmatch(row["trial"])})
+    with _no_collection():
+        found = read_trials(store, names)
+        cells = _cells(planned, found)
+        evaluations, verdicts = _evaluations(found)
+    problems += sorted(found.problems, key=lambda problem: problem.path)
     searches = _searches(store, manifests, problems)
-    diagnostics = frozenset(path for path in store.list("diagnostics/") if path.endswith(".json"))
-    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics, packed)
+    diagnostics: dict[tuple[str, str], list[str]] = {}
+    for path in store.list("diagnostics/"):
+        if path.endswith(".json") and path.count("/") == 2:
+            _, trial, name = path.split("/")
+            diagnostics.setdefault((trial, name.removesuffix(".json").partition("-")[0]), []).append(path)
+    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics, verdicts)
 
 
 def _keep(found: Record | Problem, problems: list[Problem]) -> Record | None:
@@ -157,11 +187,31 @@ def _manifests(store: Store, problems: list[Problem]) -> dict[str, Record]:
     return manifests
 
 
-def _cells(store: Store, manifests: dict[str, Record], problems: list[Problem]) -> pd.DataFrame:
-    stored = {path.split("/")[1] for path in store.list("trials/") if path.endswith("/record.json")}
-    for folder in sorted(stored):
-        if not TRIAL_FOLDER.fullmatch(folder):
-            problems.append(Problem(f"trials/{folder}/record.json", "foreign: the folder is not a trial's name"))
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without looking for cycles: there are none among hundreds of thousands of rows, and each look takes longer."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _note_foreign(store: Store, problems: list[Problem]) -> None:
+    folder = store.local("trials")
+    if folder is None:
+        names = {path.split("/")[1] for path in store.list("trials/")}
+    else:
+        names = set(os.listdir(folder)) if folder.is_dir() else set()
+    for name in sorted(names):
+        if not TRIAL_FOLDER.fullmatch(name) and store.exists(f"trials/{name}/record.json"):
+            problems.append(Problem(f"trials/{name}/record.json", "foreign: the folder is not a trial's name"))
+
+
+def _plan(manifests: dict[str, Record], problems: list[Problem]) -> list[Record]:
+    """One row per study, label and seed, as the studies want them."""
     planned = []
     for name, manifest in manifests.items():
         for cell in manifest["cells"]:
@@ -169,13 +219,13 @@ def _cells(store: Store, manifests: dict[str, Record], problems: list[Problem]) 
                 planned.append(_planned(name, cell))
             except (KeyError, TypeError, ValueError) as fault:
                 problems.append(Problem(f"studies/{name}.json", f"broken cell: {type(fault).__name__}: {fault}"))
-    wanted = dict.fromkeys(row["trial"] for row in planned if row["trial"] in stored)
-    trials = {}
-    for found in read_rows(store, [f"trials/{trial}/record.json" for trial in wanted], "trial"):
-        row = _keep(found, problems)
-        if row is not None:
-            trials[row["trial"]] = row
-    return _frame([{**row, **trials.get(row["trial"], {})} for row in planned], CELL_COLUMNS)
+    return planned
+
+
+def _cells(planned: list[Record], found: Found) -> pd.DataFrame:
+    trials = {row["trial"]: row for row in found.trials}
+    rows = [{**row, **trials.get(row["trial"], {})} for row in planned]
+    return _frame({name: [row.get(name) for row in rows] for name in CELL_COLUMNS})
 
 
 def _planned(study: str, cell: Record) -> Record:
@@ -192,31 +242,20 @@ def _planned(study: str, cell: Record) -> Record:
     }
 
 
-def _evaluations(
-    store: Store, trials: set[str], problems: list[Problem]
-) -> tuple[pd.DataFrame, dict[str, tuple[bytes, int]]]:
-    """The frame, and by path the verdicts as packed bytes: two kilobytes each, read once."""
-    paths = []
-    for path in store.list("evaluations/"):
-        parts = path.split("/")
-        # Deeper files are shards of an evaluation in progress.
-        if len(parts) == 4 and path.endswith(".json") and parts[1] in trials:
-            paths.append(path)
-    rows = []
-    packed = {}
-    for found in read_rows(store, paths, "evaluation"):
-        row = _keep(found, problems)
-        if row is not None:
-            rows.append(row)
-            packed[row["path"]] = (row["packed"], row["images"])
-    return _frame(rows, EVALUATION_COLUMNS), packed
+def _evaluations(found: Found) -> tuple[pd.DataFrame, dict[str, tuple[str, int]]]:
+    """The frame, and by path the verdicts as stored: two kilobytes each, read once."""
+    empty: list[tuple[Any, ...]] = [()] * (len(EVALUATION_COLUMNS) + 1)
+    *columns, verdicts = zip(*found.evaluations, strict=True) if found.evaluations else empty
+    frame = _frame(dict(zip(EVALUATION_COLUMNS, columns, strict=True)))
+    stored = dict(zip(frame["path"], zip(verdicts, frame["images"], strict=True), strict=True))
+    return frame, stored
 
 
-def _frame(rows: list[Record], columns: list[str]) -> pd.DataFrame:
+def _frame(columns: dict[str, Sequence[Any]]) -> pd.DataFrame:
     """Columns of plain objects: pandas' own string columns are slow to walk through, and dictionaries stay as read."""
     numbers = {"seed": "int64", "images": "int64", "accuracy": "float64"}
     return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], dtype=numbers.get(name, "object")) for name in columns}
+        {name: pd.Series(values, dtype=numbers.get(name, "object")) for name, values in columns.items()}
     )
 
 

@@ -6,7 +6,8 @@ import math
 from typing import Protocol
 
 from reports import published
-from reports.layout import Key
+from reports.departures import Departures
+from reports.layout import Cell, Key
 from reports.measures import Results
 from reports.statistics import Sample
 
@@ -25,6 +26,12 @@ class Source(Protocol):
         """Sum (sign 1) or difference (-1) of two measures of one method."""
         ...
 
+    def departures(
+        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
+    ) -> tuple[str, ...]:
+        """Settings behind this number that are not the paper's, in words."""
+        ...
+
     def display(self, study: str, label: str) -> str: ...
 
 
@@ -35,13 +42,20 @@ class Ours:
 
     def __init__(self, results: Results) -> None:
         self.results = results
+        self._departures = Departures(results)
+        self._cells: dict[Key, Cell] = {}  # many claims ask for the same number
+
+    def _cell(self, key: Key) -> Cell:
+        if key not in self._cells:
+            self._cells[key] = self.results.cell(key)
+        return self._cells[key]
 
     def sample(
         self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
     ) -> Sample | None:
         if label not in self.results.labels.get(study, {}):
             return None
-        return self.results.cell(Key(study, label, measure, epsilon, checkpoint)).sample
+        return self._cell(Key(study, label, measure, epsilon, checkpoint)).sample
 
     def combined(self, study: str, label: str, first: str, second: str, sign: int) -> Sample | None:
         """Seed by seed, over the seeds that have both."""
@@ -49,10 +63,17 @@ class Ours:
             return None
         by_seed = []
         for measure in (first, second):
-            cell = self.results.cell(Key(study, label, measure))
+            cell = self._cell(Key(study, label, measure))
             by_seed.append(dict(zip(cell.seeds, cell.sample.values if cell.sample else (), strict=True)))
         seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
         return Sample.of([by_seed[0][seed] + sign * by_seed[1][seed] for seed in seeds]) if seeds else None
+
+    def departures(
+        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
+    ) -> tuple[str, ...]:
+        if label not in self.results.labels.get(study, {}):
+            return ()
+        return self._departures.of(self._cell(Key(study, label, measure, epsilon, checkpoint)))
 
     def display(self, study: str, label: str) -> str:
         return self.results.labels.get(study, {}).get(label, label.upper())
@@ -86,6 +107,11 @@ class Paper:
         if one is None or two is None:
             return None
         return Sample(one.mean + sign * two.mean, math.hypot(one.std, two.std), min(one.n, two.n))
+
+    def departures(
+        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
+    ) -> tuple[str, ...]:
+        return ()
 
     def display(self, study: str, label: str) -> str:
         base, _, value = label.partition("_lam")

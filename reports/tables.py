@@ -5,48 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from reports import published
-from reports.layout import Block, Cell, Column, Key, Rounding, Row, Table, with_best
+from reports.departures import Departures
+from reports.layout import MARKS, Block, Cell, Column, Key, Rounding, Row, Table, with_best
 from reports.measures import WORST_OF, Results
+from reports.names import attack_name, setting
 
 CHECKPOINTS = {
     "last": "the last epoch",
     "best_test": "the epoch with the best PGD accuracy on the test set (best@test)",
     "best_validation": "the epoch with the best PGD accuracy on held-out training images (best@validation)",
 }
-ATTACKS = {
-    "autoattack": "AutoAttack",
-    "clean": "Clean",
-    "fgsm": "FGSM",
-    "spsa": "SPSA",
-    "apgd-ce": "APGD-CE",
-    "apgd-t": "APGD-T",
-    "fab-t": "FAB-T",
-    "square": "Square",
-}
-DATASETS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN", "mnist": "MNIST", "digits": "Digits"}
-MODELS = {
-    "preact_resnet18": "PreActResNet-18",
-    "wrn_34_10": "WRN-34-10",
-    "wrn_28_10_silu": "WRN-28-10 (SiLU)",
-    "small_cnn": "small CNN",
-}
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 DECISION = "Welch's t-test, two-sided, α = 0.05, Holm-corrected within the {family}"
-
-
-def attack_name(name: str) -> str:
-    if name in ATTACKS:
-        return ATTACKS[name]
-    head, _, rest = name.partition("-")
-    return f"{head.upper()}-{rest}" if head in ("pgd", "cw") else name.replace("-", " ").capitalize()
-
-
-def setting(manifest: dict[str, Any]) -> str:
-    dataset, model = str(manifest["dataset"]), str(manifest["model"])
-    return f"{DATASETS.get(dataset, dataset)}, {MODELS.get(model, model)}"
 
 
 def checkpoint_note(checkpoint: str, protocol: str) -> str:
@@ -67,14 +39,11 @@ def reading_notes(table: Table) -> list[str]:
         notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
     elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
         notes.append(f"All others differ significantly from it ({DECISION.format(family=family)}).")
-    if any(cell.warned for cell in table.cells()):
-        notes.append("† AutoAttack warned about this model: its gradients may mislead the attack.")
-    if any(cell.collapsed for cell in table.cells()):
-        notes.append("‡ A training collapsed (NaN or chance accuracy); it is counted out of n, not averaged in.")
-    if any(cell.failed for cell in table.cells()):
-        notes.append("§ A training failed; it is missing from n.")
+    # What ¶ stands for is said in full where a table has it.
+    seen = {sign for cell in table.cells() for sign in cell.marks} - {"¶"}
+    notes += [f"{sign} {words}" for sign, words in MARKS.items() if sign in seen]
     if any(cell.sample is None for cell in table.cells()):
-        notes.append("Holes: 0/3 stands for a cell none of whose 3 seeds is finished, — for one that is not planned.")
+        notes.append("Holes: 0/3 stands for three planned seeds of which none is finished, — for a cell not planned.")
     return notes
 
 
@@ -87,13 +56,14 @@ def finish(table: Table, notes: Iterable[str]) -> Table:
 def paper_tables(results: Results) -> list[Table]:
     """The paper's seven tables from our records; one without any of its studies in the store is all holes."""
     tables = []
+    departures = Departures(results)
     for source in published.tables():
-        table = source.table(results.cell)
-        tables.append(finish(table, paper_notes(source, table, results)))
+        table = departures.mark(source.table(results.cell))
+        tables.append(finish(table, paper_notes(source, table, results, departures)))
     return tables
 
 
-def paper_notes(source: published.Published, table: Table, results: Results) -> list[str]:
+def paper_notes(source: published.Published, table: Table, results: Results, departures: Departures) -> list[str]:
     studies = list(dict.fromkeys(cell.key.study for cell in table.cells() if cell.label))
     notes = []
     measured = {cell.key.measure for cell in table.cells()}
@@ -111,7 +81,10 @@ def paper_notes(source: published.Published, table: Table, results: Results) -> 
         notes.append("Adversarial training images, last epoch; lower means larger margins.")
     if "worst" in measured:
         notes.append(f"Worst: the least of {', '.join(attack_name(name) for name in WORST_OF)}, seed by seed.")
-    notes += departures(table, results)
+    notes += searched_values(table, results, departures)
+    departing = departures.sentences(table.cells())
+    if departing:
+        notes.append(" ".join([f"¶ {MARKS['¶']}", *departing]))
     unmeasured = dict.fromkeys(
         cell.key.study for cell in table.cells() if cell.sample is None and _trained(results, cell)
     )
@@ -125,22 +98,14 @@ def _trained(results: Results, cell: Cell) -> bool:
     return bool(cell.label) and any(one.status == "done" for one in results.seeds(cell.key.study, cell.label))
 
 
-def departures(table: Table, results: Results) -> list[str]:
-    """Where the runs behind a table of the paper used other settings than the paper."""
+def searched_values(table: Table, results: Results, departures: Departures) -> list[str]:
+    """Hyperparameters that are not the paper's because a search chose them, or because no shipped study has them."""
     found: dict[str, None] = {}
     for cell in table.cells():
-        if not cell.label:
+        if not cell.label or departures.covers(cell.key.study, cell.label):
             continue
         for name, (theirs, ours) in results.differences(cell.key, cell.label).items():
             found[f"{cell.key.study} ran {cell.label} with {name} = {ours} instead of {theirs}."] = None
-        recipe = results.data.manifests[cell.key.study].get("config_by_label", {}).get(cell.label, {})
-        if recipe.get("train_images") or recipe.get("test_images"):
-            found[f"{cell.key.study} used only a part of the images."] = None
-        epochs = (recipe.get("recipe") or {}).get("epochs")
-        if epochs is not None and epochs not in (120, 200, 400) and not recipe["recipe"].get("steps"):
-            found[f"{cell.key.study} trained {cell.label} for {epochs} epochs, which is not the paper's schedule."] = (
-                None
-            )
     return list(found)
 
 
@@ -257,7 +222,7 @@ def larger_radii(results: Results, study: str, labels: list[str]) -> Table | Non
         return None
     rows = [
         _row(results, study, f"AutoAttack, ε = {radius}", labels, "autoattack", radius, checkpoint)
-        for radius in sorted(radii, key=Fraction)
+        for radius in sorted(radii, key=_size)
     ]
     table = Table(
         f"{study}_radii",
@@ -269,6 +234,8 @@ def larger_radii(results: Results, study: str, labels: list[str]) -> Table | Non
 
 
 def margins(results: Results, study: str, labels: list[str]) -> Table | None:
+    # Standard training's margins are taken on clean images: no rival to the others.
+    labels = [label for label in labels if results.methods[study, label].partition("+")[0] != "st"]
     row = _row(results, study, "Mean logit margin loss", labels, "margin", None, "last", Rounding(0, 3))
     table = Table(
         f"{study}_margins",
@@ -293,6 +260,13 @@ def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | Non
         compare="none",
     )
     return finish(table, ["Adversarial training images at the last epoch, seed by seed. The paper: 1.56 to 1.87."])
+
+
+def _size(radius: str) -> Fraction:
+    try:
+        return Fraction(radius)
+    except (ValueError, ZeroDivisionError):
+        return Fraction(0)  # a record without a readable radius
 
 
 def _title(results: Results, study: str) -> str:

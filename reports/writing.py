@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reports import csv_files, latex, markdown
 from reports.layout import Table
 from reports.measures import Results
-from reports.records import load
+from reports.records import Problem, ReportData, load
 from reports.tables import paper_tables, study_tables
 from sweep.store import open_store
 
@@ -23,7 +24,7 @@ def write(
     keep_current: bool = False,
 ) -> list[Path]:
     """With `keep_current` the figures and the page stay as they are if no record has changed since they were made."""
-    data = load(store_uri, studies)
+    data = _with_cells(load(store_uri, studies))
     results = Results(data)
     by_study = {study: study_tables(results, study) for study in data.manifests}
     paper = paper_tables(results)
@@ -49,6 +50,16 @@ def write(
         written += [*drawn, write_page(data, every, drawn, out)]
         _text(note, source)
     return written
+
+
+def _with_cells(data: ReportData) -> ReportData:
+    """Without the studies that have no column to show, which are named among what was left out."""
+    present = set(data.cells["study"])
+    empty = [
+        Problem(f"studies/{name}.json", "broken: it has no cell") for name in data.manifests if name not in present
+    ]
+    kept = {name: manifest for name, manifest in data.manifests.items() if name in present}
+    return replace(data, manifests=kept, problems=[*data.problems, *empty])
 
 
 def fingerprint(store_uri: str | Path, studies: Sequence[str] | None) -> str:

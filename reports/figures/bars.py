@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
 
-Attack = tuple[str, str, str, str]
+Bars = Sequence[tuple[str, str, str, str]]  # what is read, its legend, colour, hatch
 Reader = Callable[[MethodView, str], np.ndarray]
 
-# attack, legend, colour, hatch
-ATTACKS = (
+ATTACKS: Bars = (
     ("pgd-20", "PGD-20", style.FAINT, ""),
     ("apgd-ce", "APGD-CE", style.SKY, "//"),
     ("apgd-t", "APGD-T", style.BLUE, ""),
@@ -42,8 +41,9 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     rows, columns = style.grid_shape(len(methods), PER_ROW)
     figure, axes = style.canvas(max(4.5, 0.6 + 1.3 * columns), 0.5 + 2.1 * rows, rows, 1, sharey=True)
     for row, axis in enumerate(axes[:, 0]):
-        _panel(axis, methods[row * columns : (row + 1) * columns], attacks, read)
+        grouped_bars(axis, methods[row * columns : (row + 1) * columns], attacks, read)
         axis.set_xlim(-0.55, columns - 0.45)
+        axis.set_ylabel("robust accuracy (%)")
     axes[0, 0].set_ylim(bottom=0)
     style.legend_above(figure, *axes[0, 0].get_legend_handles_labels())
     how = "each component run alone on all images" if alone else "what is left after each phase of AutoAttack in turn"
@@ -54,12 +54,13 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     return figure, caption
 
 
-def _panel(axis: Axes, methods: list[MethodView], attacks: list[Attack], read: Reader) -> None:
-    width = 0.84 / len(attacks)
-    for place, (attack, legend, color, hatch) in enumerate(attacks):
-        values = [read(method, attack) for method in methods]
+def grouped_bars(axis: Axes, methods: Sequence[MethodView], bars: Bars, read: Reader) -> None:
+    """For each method one bar of each kind: the mean over seeds, with one standard deviation."""
+    width = 0.84 / len(bars)
+    for place, (name, legend, color, hatch) in enumerate(bars):
+        values = [read(method, name) for method in methods]
         axis.bar(
-            np.arange(len(methods)) + (place - (len(attacks) - 1) / 2) * width,
+            np.arange(len(methods)) + (place - (len(bars) - 1) / 2) * width,
             [style.mean(value) for value in values],
             width,
             yerr=[style.deviation(value) for value in values],
@@ -72,4 +73,3 @@ def _panel(axis: Axes, methods: list[MethodView], attacks: list[Attack], read: R
         )
     axis.set_xticks(np.arange(len(methods)), [style.wrapped(method.name) for method in methods])
     axis.grid(axis="x", visible=False)
-    axis.set_ylabel("robust accuracy (%)")

@@ -107,10 +107,10 @@ def _study(varied: str) -> str:
 def _series(study: StudyView, varied: str, fixed: str, fixed_name: str) -> list[Series]:
     groups: dict[tuple[str, str], dict[float, MethodView]] = {}
     for method in study.methods:
-        values = method.hyperparameters
-        if method.base in ("sovr", "tsovr") and method.trials and varied in values and fixed in values:
+        across, held = method.number(varied), method.number(fixed)
+        if method.base in ("sovr", "tsovr") and method.trials and across is not None and held is not None:
             name = f"{method.base.upper()}{method.method.removeprefix(method.base).upper()}"
-            groups.setdefault((name, f"{values[fixed]:g}"), {}).setdefault(float(values[varied]), method)
+            groups.setdefault((name, f"{held:g}"), {}).setdefault(across, method)
     return [
         Series(f"{name}, {fixed_name} = {value}", points)
         for (name, value), points in groups.items()

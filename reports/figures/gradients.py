@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from reports.figures import style
+from reports.figures.bars import Bars, grouped_bars
 from reports.figures.view import MethodView, Missing, StudyView
 
-Bars = tuple[tuple[str, str, str, str], ...]  # summary key, legend, colour, hatch
-
+FAR_ABOVE = 8
 RATES: Bars = (
     ("train_potentially_misclassified", "training images", style.SKY, ""),
     ("test_potentially_misclassified", "test images", style.VERMILLION, "//"),
@@ -35,9 +37,19 @@ def draw_rates(study: StudyView) -> tuple[Figure, str]:
 
 def draw_norms(study: StudyView) -> tuple[Figure, str]:
     figure = _bars(study, NORMS, "mean gradient norm", 1.0, columns=3)
+    axis = figure.axes[0]
+    heights = [patch.get_height() for patch in axis.patches if isinstance(patch, Rectangle)]
+    heights = [height for height in heights if height > 0]
+    # One method with gradients far above all others would leave these as a line at the bottom.
+    logarithmic = bool(heights) and max(heights) > FAR_ABOVE * float(np.median(heights))
+    if logarithmic:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(FuncFormatter(style.power_label))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_ylim(bottom=min(heights) / 2)
     caption = (
         f"Mean L1 norms of gradients with respect to the clean test images, {study.checkpoint_name}. Means over seeds "
-        "with one standard deviation."
+        f"with one standard deviation{'; the axis is logarithmic' if logarithmic else ''}."
     )
     return figure, caption
 
@@ -52,23 +64,7 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
         raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
     figure, axes = style.canvas(max(7.0, 0.8 + 0.68 * len(methods)), 3.2)
     axis = axes[0, 0]
-    width = 0.8 / len(shown)
-    for place, (key, legend, color, hatch) in enumerate(shown):
-        values = [read(method, key) for method in methods]
-        axis.bar(
-            np.arange(len(methods)) + (place - (len(shown) - 1) / 2) * width,
-            [style.mean(value) for value in values],
-            width,
-            yerr=[style.deviation(value) for value in values],
-            label=legend,
-            color=color,
-            hatch=hatch,
-            edgecolor="#333333",
-            linewidth=0.5,
-            error_kw={"elinewidth": 0.8},
-        )
-    axis.set_xticks(np.arange(len(methods)), [style.wrapped(method.name) for method in methods])
-    axis.grid(axis="x", visible=False)
+    grouped_bars(axis, methods, shown, read)
     axis.set_ylabel(label)
     handles, labels = axis.get_legend_handles_labels()
     style.legend_above(figure, handles, labels, columns=columns)

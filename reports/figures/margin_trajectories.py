@@ -12,7 +12,7 @@ from reports.figures.view import MethodView, Missing, StudyView
 LOSSES = {"at": "CE", "weighted_ce": "CE", "ovr": "OVR", "weighted_ovr": "OVR"}
 COLORS = {"CE": style.BLACK, "OVR": style.VERMILLION}
 DASHES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D")
+MARKERS = {"CE": ("o", "s", "^", "D"), "OVR": ("v", "P", "X", "*")}
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -24,6 +24,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         )
     figure, axes = style.canvas(6.2, 3.6)
     axis = axes[0, 0]
+    found.sort(key=lambda method: (LOSSES[method.method], _weight(method)))
     weights = sorted({_weight(method) for method in found})
     last: dict[tuple[str, float], float] = {}
     for method in found:
@@ -38,7 +39,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             stacked.mean(axis=0),
             color=COLORS[loss],
             linestyle=DASHES[turn],
-            marker=MARKERS[turn],
+            marker=MARKERS[loss][turn],
             markevery=max(1, length // 8),
             markersize=4,
             label=f"{loss}, w={weight:g}",
@@ -69,4 +70,5 @@ def draw(study: StudyView) -> tuple[Figure, str]:
 
 
 def _weight(method: MethodView) -> float:
-    return float(method.hyperparameters.get("weight", 1.0))
+    weight = method.number("weight")
+    return 1.0 if weight is None else weight

@@ -8,13 +8,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
 
 PER_ROW = 6
 BINS = 60
+# The outermost half percent of a method's images stand in its outermost bins.
+SHOWN = (0.005, 0.995)
+# A method spread over so many times what three quarters need would squeeze all others on an axis that it shares.
+FAR_WIDER = 3.0
+
+
+Span = tuple[float, float]
+PROBABILITIES: Span = (-1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -27,23 +35,25 @@ class Panel:
 
 def draw_logit(study: StudyView) -> tuple[Figure, str]:
     panels = _panels(study, [study.checkpoint, "last"], "train_margin")
-    figure = _histograms(panels, "logit margin loss", None)
+    spans, wide = _spans(panels)
+    figure = _histograms(panels, "logit margin loss", spans, wide)
     caption = (
         "Histograms of the logit margin loss on the training set, first seed: on adversarial examples, for standard "
         f"training on clean images. Upper rows {study.checkpoint_name}, lower rows last epoch. Negative is right; "
-        "the dashed line is the mean. Each panel has its own scale; values beyond the outer 0.2 % of all panels stand "
-        "in the outermost bins."
+        "the dashed line is the mean. All panels share one axis"
+        + (", but those on grey, which reach far beyond it, have their own" if wide else "")
+        + "; the vertical scales differ. The outermost 0.5 % of a method's images stand in the outermost bins."
     )
     return figure, caption
 
 
 def draw_probability(study: StudyView) -> tuple[Figure, str]:
     panels = _panels(study, ["last"], "train_probability_margin")
-    figure = _histograms(panels, "probabilistic margin loss", (-1.0, 1.0))
+    figure = _histograms(panels, "probabilistic margin loss", [PROBABILITIES] * len(panels), frozenset())
     caption = (
         "Histograms of the probabilistic margin loss, the largest other probability minus that of the label (-PM of "
         "the paper's text), on adversarial training examples at the last epoch, first seed; for standard training on "
-        "clean images. Each panel has its own scale."
+        "clean images. All panels share one axis; the vertical scales differ."
     )
     return figure, caption
 
@@ -58,8 +68,10 @@ def _panels(study: StudyView, checkpoints: list[str], array: str) -> list[list[P
                 if array in diagnostics.arrays and "train_correct" in diagnostics.arrays:
                     margin = diagnostics.arrays[array].astype(float)
                     correct = diagnostics.arrays["train_correct"].astype(bool)
-                    column.append(Panel(method, checkpoint, margin, correct))
-                    break
+                    known = np.isfinite(margin)
+                    if known.any() and margin.shape == correct.shape:
+                        column.append(Panel(method, checkpoint, margin[known], correct[known]))
+                        break
         if column:
             found.append(column)
     if not found:
@@ -67,25 +79,39 @@ def _panels(study: StudyView, checkpoints: list[str], array: str) -> list[list[P
     return found
 
 
-def _histograms(panels: list[list[Panel]], label: str, span: tuple[float, float] | None) -> Figure:
+def _spans(panels: list[list[Panel]]) -> tuple[list[Span], frozenset[int]]:
+    """The axis of each method, and which of them have one of their own: margins are compared by eye, so the others
+    share one."""
+    own = [tuple(np.quantile(np.concatenate([panel.margin for panel in column]), SHOWN)) for column in panels]
+    # Standard training's margins, on clean images, are not compared with the others'.
+    rivals = [place for place, column in enumerate(panels) if column[0].method.base != "st"] or list(range(len(own)))
+    usual = np.quantile([own[place][1] - own[place][0] for place in rivals], 0.75, method="lower")
+    together = [own[place] for place in rivals if own[place][1] - own[place][0] <= FAR_WIDER * usual]
+    low, high = min(span[0] for span in together), max(span[1] for span in together)
+    wide = frozenset(place for place, span in enumerate(own) if span[0] < low or span[1] > high)
+    return [span if place in wide else (low, high) for place, span in enumerate(own)], wide
+
+
+def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: frozenset[int]) -> Figure:
     depth = max(len(column) for column in panels)
     blocks, columns = style.grid_shape(len(panels), PER_ROW)
-    figure, axes = style.canvas(0.8 + 1.5 * columns, 0.6 + 1.35 * blocks * depth, blocks * depth, columns, sharex=True)
-    everything = np.concatenate([panel.margin[np.isfinite(panel.margin)] for column in panels for panel in column])
-    low, high = span or np.quantile(everything, [0.002, 0.998])
-    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
+    figure, axes = style.canvas(0.8 + 1.5 * columns, 0.6 + 1.35 * blocks * depth, blocks * depth, columns)
     for axis in axes.ravel():
         axis.set_visible(False)
     for index, column in enumerate(panels):
+        low, high = spans[index]
+        edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
         for row, panel in enumerate(column):
             axis = axes[index // columns * depth + row, index % columns]
             axis.set_visible(True)
             _histogram(axis, panel, edges)
             if row == 0:
                 axis.set_title(panel.method.name, loc="left")
-            if row == len(column) - 1:
-                axis.tick_params(labelbottom=True)
+            if index in wide:
+                axis.set_facecolor(style.PALE)
+            axis.tick_params(labelbottom=row == len(column) - 1)
             axis.tick_params(axis="y", labelsize=7, pad=1)
+            axis.xaxis.set_major_locator(FixedLocator([-1, 0, 1]) if spans[index] == PROBABILITIES else MaxNLocator(4))
             axis.yaxis.set_major_locator(MaxNLocator(3))
     figure.supxlabel(label, fontsize=9)
     figure.supylabel("training images (%)", fontsize=9)
@@ -109,7 +135,7 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
         hatch="//////", linewidth=0,
     )  # fmt: skip
     axis.stairs(right + wrong, edges, color="#444444", linewidth=0.6)
-    average = float(np.nanmean(panel.margin))
+    average = float(panel.margin.mean())
     axis.axvline(average, color=style.BLACK, linestyle="--", linewidth=0.9)
     where = "last" if panel.checkpoint == "last" else "best"
     note = f"{where}\nmean {average:.2f}".replace("-", "−")

@@ -43,11 +43,8 @@ def draw_landscape(study: StudyView) -> tuple[Figure, str]:
             _profile(axis, candidates, names[0] if names else None)
         axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
     style.hide_unused(axes, len(searches))
-    caption = (
-        f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate; crosses were pruned early, "
-        "the ring is the chosen candidate, the square the paper's value."
-    )
-    return figure, caption
+    _legend(figure, axes)
+    return figure, f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate."
 
 
 def draw_history(study: StudyView) -> tuple[Figure, str]:
@@ -60,11 +57,30 @@ def draw_history(study: StudyView) -> tuple[Figure, str]:
     style.hide_unused(axes, len(searches))
     figure.supxlabel("candidate, in the order proposed", fontsize=9)
     figure.supylabel(_objective(searches[0][0]), fontsize=9)
+    _legend(figure, axes)
+    return figure, "The search's history: each candidate's score and the best full-length one so far."
+
+
+def _legend(figure: Figure, axes: np.ndarray) -> None:
     handles = {
         name: handle for axis in axes.ravel() for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    style.legend_above(figure, list(handles.values()), list(handles), columns=5)
-    return figure, "The search's history: each candidate's score and the best full-length one so far."
+    if handles:
+        style.legend_above(figure, list(handles.values()), list(handles), columns=5)
+
+
+def _ring(axis: Axes, x: float, y: float) -> None:
+    axis.plot(
+        x, y, "o", markersize=12, markerfacecolor="none", markeredgewidth=2, color=style.VERMILLION, label="chosen",
+        linestyle="none", zorder=4,
+    )  # fmt: skip
+
+
+def _square(axis: Axes, x: float, y: float) -> None:
+    axis.plot(
+        x, y, "s", markersize=10, markerfacecolor="none", color=style.BLACK, label="the paper's value",
+        linestyle="none", zorder=4,
+    )  # fmt: skip
 
 
 def _searches(study: StudyView) -> list[tuple[Record, list[Candidate]]]:
@@ -108,19 +124,25 @@ def _equal(values: Record, wanted: Record) -> bool:
     )
 
 
+def _numeric(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _varied(candidates: list[Candidate]) -> list[str]:
     """Numeric hyperparameters with more than one value, those of the paper's axes first."""
     names: dict[str, set[float]] = {}
     for candidate in candidates:
         for name, value in candidate.values.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            if _numeric(value):
                 names.setdefault(name, set()).add(float(value))
     several = [name for name, values in names.items() if len(values) > 1]
     return sorted(several, key=lambda name: (name != "M", name != "lam", name))
 
 
 def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> PathCollection | None:
-    placed = [c for c in candidates if across in c.values and up in c.values and c.score is not None]
+    placed = [
+        c for c in candidates if c.score is not None and _numeric(c.values.get(across)) and _numeric(c.values.get(up))
+    ]
     full = [c for c in placed if not c.pruned]
     points = np.array([[float(c.values[across]), float(c.values[up])] for c in full]).reshape(-1, 2)
     scores = np.array([c.score for c in full], dtype=float)
@@ -131,16 +153,16 @@ def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> Pat
         marks = axis.scatter(points[:, 0], points[:, 1], c=scores, cmap="cividis", s=42, edgecolor="black", zorder=3)
     pruned = [(float(c.values[across]), float(c.values[up])) for c in placed if c.pruned]
     if pruned:
-        axis.scatter([x for x, _ in pruned], [y for _, y in pruned], marker="x", s=28, color=style.GREY, zorder=3)
+        axis.plot(*zip(*pruned, strict=True), "x", color=style.GREY, label="pruned early", linestyle="none", zorder=3)
     for candidate in placed:
         where = float(candidate.values[across]), float(candidate.values[up])
         if candidate.chosen:
-            axis.scatter(*where, s=150, facecolor="none", edgecolor=style.VERMILLION, linewidth=2.0, zorder=4)
+            _ring(axis, *where)
             axis.annotate(
                 f"{candidate.score:.1f}", where, (0, 10), textcoords="offset points", ha="center", weight="bold"
             )
         if candidate.paper:
-            axis.scatter(*where, s=120, marker="s", facecolor="none", edgecolor=style.BLACK, linewidth=1.2, zorder=4)
+            _square(axis, *where)
     axis.use_sticky_edges = False
     axis.margins(0.14)
     axis.set_xlabel(SYMBOLS.get(across, across))
@@ -153,13 +175,17 @@ def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
     for candidate in candidates:
         if candidate.score is None:
             continue
-        x = float(candidate.values[name]) if name is not None and name in candidate.values else 0.0
-        marker, color = ("x", style.GREY) if candidate.pruned else ("o", style.BLUE)
-        axis.scatter(x, candidate.score, marker=marker, color=color, zorder=3)
+        if name is not None and not _numeric(candidate.values.get(name)):
+            continue
+        x = float(candidate.values[name]) if name is not None else 0.0
+        marker, color, label = (
+            ("x", style.GREY, "pruned early") if candidate.pruned else ("o", style.BLUE, "full length")
+        )
+        axis.plot(x, candidate.score, marker, color=color, label=label, linestyle="none", zorder=3)
         if candidate.chosen:
-            axis.scatter(x, candidate.score, s=150, facecolor="none", edgecolor=style.VERMILLION, linewidth=2.0)
+            _ring(axis, x, candidate.score)
         if candidate.paper:
-            axis.scatter(x, candidate.score, s=120, marker="s", facecolor="none", edgecolor=style.BLACK)
+            _square(axis, x, candidate.score)
     axis.margins(0.14)
     axis.set_xlabel(SYMBOLS.get(name, name) if name is not None else "")
     axis.set_ylabel("score")
@@ -176,15 +202,9 @@ def _timeline(axis: Axes, candidates: list[Candidate]) -> None:
         axis.plot(number, candidate.score, "o", color=style.BLUE, label="full length")
         best.append((number, max([candidate.score, *(score for _, score in best)])))
         if candidate.chosen:
-            axis.plot(
-                number, candidate.score, "o", markersize=11, markerfacecolor="none", markeredgewidth=2,
-                color=style.VERMILLION, label="chosen", linestyle="none",
-            )  # fmt: skip
+            _ring(axis, number, candidate.score)
         if candidate.paper:
-            axis.plot(
-                number, candidate.score, "s", markersize=10, markerfacecolor="none", color=style.BLACK,
-                label="the paper's value", linestyle="none",
-            )  # fmt: skip
+            _square(axis, number, candidate.score)
     if best:
         axis.step(*zip(*best, strict=True), where="post", color=style.BLACK, linewidth=1.0, label="best so far")
     axis.margins(0.1)

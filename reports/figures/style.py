@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#808080"
-FAINT = "#D9D9D9"
+FAINT, PALE = "#D9D9D9", "#F0F0F0"
 
 # Applied while a figure is drawn and saved. Names come from users: parse_math off keeps a "$" in one a dollar sign.
 RC: dict[str, Any] = {
@@ -154,7 +154,13 @@ def hide_unused(axes: np.ndarray, used: int) -> None:
 
 
 def legend_above(figure: Figure, handles: list[Any], labels: list[str], columns: int = 6) -> None:
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)))
+    """In as many columns as the figure is wide enough for: a longer legend would be cut off at both ends."""
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    for count in range(min(columns, len(labels)), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=count)
+        if count == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def power_label(value: float, _place: int | None = None) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from reports.figures import style
@@ -22,7 +25,22 @@ PLACES = (
     ((16, -12), "left", "top"),
     ((-16, 12), "right", "bottom"),
     ((-16, -12), "right", "top"),
+    ((16, 26), "left", "bottom"),
+    ((16, -26), "left", "top"),
+    ((-16, 26), "right", "bottom"),
+    ((-16, -26), "right", "top"),
+    ((28, 0), "left", "center"),
+    ((-28, 0), "right", "center"),
 )
+# Where a sum may stand along its line, the ends first: the points crowd in the middle.
+SHARES = (0.08, 0.93, 0.2, 0.3, 0.8, 0.4, 0.7, 0.5, 0.6)
+ON_LINE: dict[str, Any] = {
+    "fontsize": 7.5,
+    "color": "#444444",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+}
+Point = tuple[MethodView, np.ndarray, np.ndarray]
+Place = tuple[tuple[float, float], tuple[int, int], str, str]  # the point, offset in points, alignment
 
 LEADER = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
 
@@ -50,10 +68,10 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             **method.style.points(),
         )
     axis.margins(0.16)
-    _equal_sums(axis, points)
+    sums = _equal_sums(axis, points)
     axis.set_xlabel("clean accuracy (%)")
     axis.set_ylabel("robust accuracy, AutoAttack (%)")
-    _place_names(figure, axis, points)
+    _place_names(figure, axis, points, sums)
     caption = (
         f"Robust accuracy is that under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
         "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
@@ -61,7 +79,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     return figure, caption
 
 
-def _equal_sums(axis: Axes, points: list[tuple[MethodView, np.ndarray, np.ndarray]]) -> None:
+def _equal_sums(axis: Axes, points: list[Point]) -> list[float]:
     """Lines through SOVR and its combinations as in the paper; through the largest sum where there is none."""
     sums = [float(clean.mean() + robust.mean()) for _, clean, robust in points]
     through: dict[str, float] = {}
@@ -77,44 +95,52 @@ def _equal_sums(axis: Axes, points: list[tuple[MethodView, np.ndarray, np.ndarra
             continue
         drawn.append(total)
         axis.plot([low, high], [total - low, total - high], color=style.GREY, linestyle="--", linewidth=0.9, zorder=0)
-        x = min(high, total - bottom - 0.06 * (top - bottom))
-        axis.annotate(
-            f"sum {total:.1f}",
-            (x, total - x),
-            (-4, 0),
-            textcoords="offset points",
-            fontsize=7.5,
-            color="#444444",
-            ha="right",
-            va="center",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )
     axis.set_xlim(low, high)
     axis.set_ylim(bottom, top)
+    return drawn
 
 
-def _place_names(figure: Figure, axis: Axes, points: list[tuple[MethodView, np.ndarray, np.ndarray]]) -> None:
-    """Each name at the first place that touches neither a marker nor another name."""
+def _place_names(figure: Figure, axis: Axes, points: list[Point], sums: list[float]) -> None:
+    """The sums on their lines and the names at their points, each where it covers the least of what stands already."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the places below hold only while the axes stay where they are
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     centres = axis.transData.transform([(clean.mean(), robust.mean()) for _, clean, robust in points])
-    taken: list[Bbox] = []
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in centres]
+    (low, high), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    for total in sums:
+        ends = max(low, total - top), min(high, total - bottom)
+        along = [ends[0] + share * (ends[1] - ends[0]) for share in SHARES]
+        _put(axis, f"sum {total:.1f}", [((x, total - x), (0, 0), "center", "center") for x in along], taken, **ON_LINE)
     for method, clean, robust in points:
-        for last, (offset, horizontal, vertical) in enumerate(PLACES, start=1):
-            text = axis.annotate(
-                method.name,
-                (clean.mean(), robust.mean()),
-                offset,
-                textcoords="offset points",
-                ha=horizontal,
-                va=vertical,
-                fontsize=8.5,
-                arrowprops=LEADER if abs(offset[0]) > 10 else None,
-            )
-            box = text.get_window_extent(renderer).expanded(1.04, 1.1)
-            on_marker = any(box.x0 - 5 < x < box.x1 + 5 and box.y0 - 5 < y < box.y1 + 5 for x, y in centres)
-            if last == len(PLACES) or not (on_marker or any(box.overlaps(other) for other in taken)):
-                taken.append(box)
-                break
-            text.remove()
+        where = float(clean.mean()), float(robust.mean())
+        _put(axis, method.name, [(where, *place) for place in PLACES], taken, fontsize=8.5)
+
+
+def _put(axis: Axes, text: str, places: list[Place], taken: list[Bbox], **options: Any) -> None:
+    """At the first place that is free, or at the one that is least covered."""
+    renderer = axis.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    tried = []
+    for order, (point, offset, horizontal, vertical) in enumerate(places):
+        leader = LEADER if abs(offset[0]) > 10 else None
+        label = axis.annotate(
+            text, point, offset, textcoords="offset points", ha=horizontal, va=vertical, arrowprops=leader, **options
+        )
+        label.update_positions(renderer)
+        # Of the name alone: an annotation's own extent has its leader in it.
+        box = Text.get_window_extent(label, renderer).expanded(1.04, 1.1)
+        inside = axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1 and axis.bbox.y0 <= box.y0 and box.y1 <= axis.bbox.y1
+        covered = sum(_area(Bbox.intersection(box, other)) for other in taken)
+        label.set_visible(False)
+        tried.append((not inside, covered, order, label, box))
+        if inside and not covered:
+            break
+    *_, label, box = min(tried, key=lambda one: one[:3])
+    label.set_visible(True)
+    for *_, other, _ in tried:
+        if other is not label:
+            other.remove()
+    taken.append(box)
+
+
+def _area(box: Bbox | None) -> float:
+    return 0.0 if box is None else float(box.width * box.height)

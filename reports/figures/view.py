@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from reports.layout import Key
 from reports.measures import Results
 from reports.records import Diagnostics
 
-CHECKPOINT_NAMES = {"best_test": "best epoch (on test)", "best_validation": "best epoch (on validation)"}
+CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
 
 
 class Missing(Exception):
@@ -38,6 +39,13 @@ class MethodView:
     style: MethodStyle
     trials: tuple[str, ...]
     study: StudyView
+
+    def number(self, hyperparameter: str) -> float | None:
+        """None where it has none, or one that is no number."""
+        value = self.hyperparameters.get(hyperparameter)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            return None
+        return float(value)
 
     @property
     def base(self) -> str:
@@ -90,7 +98,7 @@ class StudyView:
         manifest = self.data.manifests[name]
         self.title = plain(str(manifest.get("title") or name), 60)
         self.epsilon = str(manifest.get("epsilon", "8/255"))
-        self.checkpoint = self.data.headline(name)
+        self.checkpoint = results.shown_checkpoint(name)
         entries = manifest.get("searches") or []
         self.searches = [self.data.searches[entry["id"]] for entry in entries if entry["id"] in self.data.searches]
         self._curves: dict[str, pd.DataFrame] = {}
@@ -139,7 +147,7 @@ class StudyView:
     def diagnostics(self, trial: str, checkpoint: str) -> Diagnostics | None:
         key = (trial, checkpoint)
         if key not in self._diagnostics:
-            self._diagnostics[key] = self.data.diagnostics(trial, checkpoint)
+            self._diagnostics[key] = self.data.diagnostics(trial, checkpoint, self.name)
         return self._diagnostics[key]
 
     @property

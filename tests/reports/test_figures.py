@@ -1,5 +1,6 @@
 """Figures: what is drawn equals the tables, what is missing says why, and the same numbers give the same bytes."""
 
+import io
 import subprocess
 import sys
 from itertools import combinations
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import synthetic
 from matplotlib import rc_context
+from matplotlib.text import Text
 
 from reports import figures
 from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off
@@ -142,6 +144,49 @@ def test_histograms_hold_every_training_image_once(view):
         assert wrong.get_data().values.sum() == pytest.approx(100)
         np.testing.assert_allclose(wrong.get_data().baseline, correct.get_data().values)
         np.testing.assert_allclose(total.get_data().values, wrong.get_data().values)
+
+
+def test_a_method_spread_far_wider_than_the_others_has_a_margin_axis_of_its_own(tmp_path):
+    chosen = {label: synthetic.METHODS[label] for label in ("at", "ovr", "trades", "ewat")}
+    wide = ("WIDE", "mma", {}, *synthetic.METHODS["at"][3:6], -60.0)
+    synthetic.write_store(tmp_path / "a", methods={**chosen, "mma": wide}, seeds=(0,), failed=())
+    figure, caption = margins.draw_logit(view_of(tmp_path / "a"))
+    spans = {axis.get_title(loc="left"): axis.get_xlim() for axis in figure.axes if axis.get_title(loc="left")}
+    assert spans["AT"] == spans["OVR"] == spans["TRADES"] != spans["WIDE"]
+    assert spans["WIDE"][1] - spans["WIDE"][0] > 4 * (spans["AT"][1] - spans["AT"][0])
+    assert "those on grey" in caption
+    synthetic.write_store(tmp_path / "b", methods=chosen, seeds=(0,), failed=())
+    assert "those on grey" not in margins.draw_logit(view_of(tmp_path / "b"))[1]
+
+
+def test_margins_that_are_no_numbers_leave_their_panel_out(tmp_path):
+    chosen = {label: synthetic.METHODS[label] for label in ("at", "ovr")}
+    store = synthetic.write_store(tmp_path, methods=chosen, seeds=(0,), failed=())
+    trial = synthetic.trial_name("synthetic", "ovr", 0)[:16]
+    for checkpoint in ("best_test", "last"):
+        broken = io.BytesIO()
+        np.savez(broken, train_margin=np.full(5, np.nan), train_correct=np.ones(5, bool))
+        store.write(f"diagnostics/{trial}/{checkpoint}.npz", broken.getvalue())
+    figure, _ = margins.draw_logit(view_of(tmp_path))
+    assert [title for axis in figure.axes if (title := axis.get_title(loc="left"))] == ["AT"]
+
+
+def test_a_legend_is_never_wider_than_its_figure(view):
+    view.searches = view.searches[:1]  # one narrow panel
+    for draw in (search.draw_history, search.draw_landscape, bars.draw):
+        figure, _ = draw(view)
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def test_names_and_sums_in_the_trade_off_cover_neither_each_other_nor_a_marker(view):
+    figure, _ = trade_off.draw(view)
+    figure.draw_without_rendering()
+    axis = figure.axes[0]
+    boxes = [Text.get_window_extent(text) for text in axis.texts]
+    assert len(boxes) > len(view.adversarial_methods)
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):

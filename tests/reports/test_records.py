@@ -173,3 +173,19 @@ def test_a_large_store_read_by_two_processes_gives_the_same(store, monkeypatch):
     assert twice.problems == once.problems and len(once.problems) == 2
     path = once.evaluations["path"].iloc[-1]
     assert (twice.verdicts(path) == once.verdicts(path)).all()
+
+
+def test_a_store_that_is_no_folder_gives_the_same(store, monkeypatch):
+    trials = add_study(store, "one", {"at": [0.48, 0.49], "sovr": [0.5, None]})
+    folder = trials["at", 1][:16]
+    store.write_json(f"evaluations/{folder}/best_test/autoattack-8_255-x/shard-0-100.json", {"kind": "shard"})
+    store.write(f"trials/{folder}/extra/record.json", b"{}")
+    add_trial(store, trial_hash("of no study"), {})
+    (store.root / "trials" / folder / "record.json").write_text("{")
+    (store.root / "trials" / "my notes").mkdir()
+    (store.root / "trials" / "my notes" / "record.json").write_text("{}")
+    here = load(store)
+    monkeypatch.setattr(type(store), "local", lambda self, path: None)
+    away = load(store)
+    assert away.cells.equals(here.cells) and away.evaluations.equals(here.evaluations)
+    assert away.problems == here.problems and len(here.problems) == 2

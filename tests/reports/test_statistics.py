@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats import contingency_tables
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestIndPower
 
 from reports.statistics import (
     Sample,
@@ -113,6 +114,12 @@ def test_the_detectable_difference_is_found_in_four_of_five_simulations():
     assert found == pytest.approx(0.8, abs=0.01)
     assert detectable_difference(Sample(1, 0.5, 3), Sample(0, 0.5, 3)) == pytest.approx(0.5 * effect)
     assert math.isinf(detectable_effect(1))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10, 50, 200])
+def test_the_detectable_effect_is_that_of_statsmodels(seeds):
+    expected = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8, alternative="two-sided")
+    assert detectable_effect(seeds) == pytest.approx(float(np.squeeze(expected)), rel=1e-4)
 
 
 def test_seeds_needed_is_the_smallest_number_that_detects_the_difference():

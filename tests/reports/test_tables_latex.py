@@ -34,6 +34,10 @@ def test_the_document_has_booktabs_bold_underline_and_marks(out):
     assert r"50\% of \#1 \& \{x\}\_y\textasciicircum{}z \textbackslash{} $\lambda$ $\varepsilon$ ?? é" in text
 
 
+def test_two_hyphens_stay_two():
+    assert escape("run --set a-b ---") == "run -{}-set a-b -{}-{}-"
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_the_document_and_the_macros_compile(out, tmp_path):
     for name in ("tables.tex", "numbers.tex"):

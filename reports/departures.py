@@ -1,0 +1,181 @@
+"""Where a study in the store ran with other settings than the study shipped under its name, which has the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from reports.layout import Cell, Table
+from reports.measures import WORST_OF, Results
+from reports.protocol import NAMES, WHOLE, setting_text
+from sweep import studies
+from sweep.identity import canonical
+from sweep.study import Study
+from trainers.data import dataset_facts, dataset_names
+
+# Margins are taken from training images at the last epoch: test images and the choice of the epoch have no part in it.
+ON_TRAINING_IMAGES = ("margin", "margin_ratio")
+OF_THE_TEST = ("test_images", "selection")
+# Whether margins are recorded moves no number; hyperparameters are compared apart, a search may have chosen them.
+IGNORED = ("margins", "seed", "hyperparameters")
+OUTER = ("recipe.schedule", "recipe.augmentation")
+PARTS = {"selection.protocol": "protocol", "selection.validation": "training images held out"}
+
+
+class Departures:
+    """Per cell, what departs, in words: 'epochs 1 instead of 200'. A study or label that is not shipped has none."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._found: dict[tuple[str, str], dict[str, str]] = {}
+
+    def of(self, cell: Cell) -> tuple[str, ...]:
+        if cell.sample is None or not cell.label:
+            return ()
+        key = cell.key
+        if key.measure in ON_TRAINING_IMAGES:
+            labels = [cell.label, "at"] if key.measure == "margin_ratio" else [cell.label]
+            # Images held out for the choice of the epoch are missing from training too.
+            texts = [
+                text
+                for label in labels
+                for name, text in self._of_label(key.study, label).items()
+                if name.split(".")[0] not in OF_THE_TEST or name.startswith("selection.validation")
+            ]
+            return tuple(dict.fromkeys(texts))
+        found = dict(self._of_label(key.study, cell.label))
+        if self._shipped(key.study, cell.label):
+            found |= self._of_evaluation(cell, "test_images" in found)
+        return tuple(found.values())
+
+    def searched(self, study: str, label: str) -> bool:
+        entries = self.results.data.manifests[study].get("searches") or []
+        return any(str(entry["label"]) == label for entry in entries)
+
+    def covers(self, study: str, label: str) -> bool:
+        """Whether hyperparameters of this label count as settings: not where a search chose them."""
+        return shipped(study, label) is not None and not self.searched(study, label)
+
+    def mark(self, table: Table) -> Table:
+        blocks = tuple(
+            replace(
+                block,
+                rows=tuple(
+                    replace(row, cells=tuple(replace(cell, departs=self.of(cell)) for cell in row.cells))
+                    for row in block.rows
+                ),
+            )
+            for block in table.blocks
+        )
+        return replace(table, blocks=blocks)
+
+    def sentences(self, cells: Iterable[Cell]) -> list[str]:
+        """One for each study: what departs, and in which methods."""
+        by_study: dict[str, dict[str, tuple[str, ...]]] = {}
+        for cell in cells:
+            if cell.departs:
+                name = self.results.labels[cell.key.study][cell.label]
+                known = by_study.setdefault(cell.key.study, {})
+                known[name] = tuple(dict.fromkeys([*known.get(name, ()), *cell.departs]))
+        return [f"{study}: {joined(found)}." for study, found in by_study.items()]
+
+    def _shipped(self, study: str, label: str) -> bool:
+        configs = self.results.data.manifests[study].get("config_by_label") or {}
+        return label in configs and shipped(study, label) is not None
+
+    def _of_label(self, study: str, label: str) -> dict[str, str]:
+        if (study, label) not in self._found:
+            self._found[study, label] = self._compare(study, label)
+        return self._found[study, label]
+
+    def _compare(self, study: str, label: str) -> dict[str, str]:
+        theirs = shipped(study, label)
+        if theirs is None:
+            return {}
+        found: dict[str, str] = {}
+        ours = (self.results.data.manifests[study].get("config_by_label") or {}).get(label)
+        if isinstance(ours, dict):
+            _walk(canonical(theirs), canonical(ours), "", found)
+            if theirs["recipe"]["steps"] and "recipe.steps" not in found:
+                found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
+        if self.covers(study, label):
+            used = self.results.hyperparameters.get((study, label), {})
+            for name, value in theirs["hyperparameters"].items():
+                if name in used and canonical(used[name]) != canonical(value):
+                    found[f"hyperparameters.{name}"] = f"{name} {used[name]} instead of {value}"
+        return found
+
+    def _of_evaluation(self, cell: Cell, on_fewer: bool) -> dict[str, str]:
+        key, found = cell.key, {}
+        manifest = self.results.data.manifests[key.study]
+        theirs = _study(key.study).evaluation.epsilon
+        if key.epsilon is None and key.measure != "clean" and str(manifest.get("epsilon", theirs)) != theirs:
+            found["evaluation.epsilon"] = f"attack radius {manifest['epsilon']} instead of {theirs}"
+        dataset = str(manifest["dataset"])
+        images = self._images(cell)
+        if not on_fewer and images and dataset in dataset_names():
+            all_images = dataset_facts(dataset).test_images
+            if min(images) != all_images:
+                found["evaluation.images"] = f"test images attacked {min(images):,} instead of {all_images:,}"
+        return found
+
+    def _images(self, cell: Cell) -> set[int]:
+        key = cell.key
+        checkpoint = key.checkpoint or self.results.shown_checkpoint(key.study)
+        epsilon = key.epsilon or str(self.results.data.manifests[key.study].get("epsilon", "8/255"))
+        names = WORST_OF if key.measure == "worst" else (key.measure,)
+        trials = [one.trial for one in self.results.seeds(key.study, cell.label) if one.seed in cell.seeds]
+        known = (
+            self.results.evaluation(key.study, trial, checkpoint, name, epsilon) for trial in trials for name in names
+        )
+        return {one.images for one in known if one is not None}
+
+
+def joined(found: Mapping[str, Iterable[str]]) -> str:
+    """Method -> what departs, as one text: methods with the same departures are named together."""
+    who: dict[str, list[str]] = {}
+    for name, texts in found.items():
+        for text in texts:
+            who.setdefault(text, []).append(name)
+    together: dict[tuple[str, ...], list[str]] = {}
+    for text, names in who.items():
+        together.setdefault(tuple(names), []).append(text)
+    return "; ".join(f"{'; '.join(texts)} ({', '.join(names)})" for names, texts in together.items())
+
+
+@cache
+def _study(name: str) -> Study:
+    # By path: a file of the same name in the working folder would win otherwise.
+    return Study.load(studies.FOLDER / f"{name}.yaml")
+
+
+@cache
+def shipped(study: str, label: str) -> dict[str, Any] | None:
+    """The configuration of a label in the shipped study of that name."""
+    if study not in studies.shipped() or label not in _study(study).labels:
+        return None
+    return _study(study).config(label).model_dump(mode="json")
+
+
+def _walk(theirs: Any, ours: Any, key: str, found: dict[str, str]) -> None:
+    """Only what both have is compared: a record made before a setting existed does not depart in it."""
+    if key in IGNORED or theirs == ours:
+        return
+    if isinstance(theirs, dict) and isinstance(ours, dict) and key not in OUTER:
+        for name in theirs:
+            if name in ours:
+                _walk(theirs[name], ours[name], f"{key}.{name}" if key else name, found)
+        return
+    head, _, part = key.partition(".")
+    if key in PARTS:
+        name = PARTS[key]
+    elif head in WHOLE and part:
+        name = f"{NAMES[head]}: {part.replace('_', ' ')}"
+    else:
+        name = NAMES.get(key, key.replace("_", " "))
+    first, second = setting_text(key, ours), setting_text(key, theirs)
+    if first == second:  # a part that the words leave out
+        first, second = str(ours), str(theirs)
+    found[key] = f"{name} {first} instead of {second}"

@@ -1,0 +1,105 @@
+"""Names and records that nobody would write on purpose: the report is made, and says what it can."""
+
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+import synthetic
+from hand_made import add_evaluation, add_study, new_store
+
+from reports import write_reports
+from reports.figures import draw_all
+from reports.latex import PREAMBLE, numbers, render
+from reports.layout import Block, Cell, Column, Key, Row, Table
+from reports.markdown_table import code
+from reports.measures import Results
+from reports.page_trials import study_trials
+from reports.records import load
+from reports.tables import study_tables
+
+AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return new_store(tmp_path / "store")
+
+
+def test_a_study_without_a_single_method_has_a_report(store, tmp_path):
+    add_study(store, "full", {"at": AT, "sovr": SOVR})
+    add_study(store, "empty", {"at": [None]}, cells=[])
+    write_reports(store.uri, None, tmp_path / "out", figures=False)
+    text = (tmp_path / "out" / "tables.md").read_text("utf-8")
+    assert "- `studies/empty.json`: broken: it has no cell" in text and "49.4±0.3" in text
+
+
+def test_a_study_without_a_single_method_has_a_page(store, tmp_path):
+    add_study(store, "empty", {"at": [None]}, cells=[])
+    assert (tmp_path / "out" / "report.html") in write_reports(store.uri, None, tmp_path / "out")
+
+
+def test_an_unreadable_radius_does_not_stop_the_tables(store):
+    trials = add_study(store, "one", {"at": AT})
+    add_evaluation(store, trials["at", 0], "autoattack", 0.4, epsilon="wide", attack_id="autoattack-x")
+    titles = [table.title for table in study_tables(Results(load(store)), "one")]
+    assert any("larger radii" in title for title in titles)
+
+
+def test_hyperparameters_that_are_no_numbers_do_not_stop_the_figures(tmp_path):
+    odd = {
+        "at": synthetic.METHODS["at"],
+        "sovr": ("SOVR", "sovr", {"M": "many", "lam": None}, *synthetic.METHODS["sovr"][3:]),
+        "sovr2": ("SOVR2", "sovr", {"M": 20, "lam": "x"}, *synthetic.METHODS["sovr"][3:]),
+        "ce": ("CE", "weighted_ce", {"weight": "heavy"}, *synthetic.METHODS["at"][3:]),
+        "ovr": synthetic.METHODS["ovr"],
+    }
+    store = synthetic.write_store(tmp_path / "store", methods=odd, seeds=(0,), failed=(), components=False)
+    path = "searches/synthetic-sovr/record.json"
+    record = {key: value for key, value in store.read_json(path).items() if key != "sha256"}
+    record["candidates"][1]["hyperparameters"]["M"] = "many"
+    store.write_json(path, record)
+    drawn = {path.name for path in draw_all(load(store.uri), tmp_path / "plots")}
+    assert {"synthetic-search_landscape.svg", "synthetic-margin_trajectories.svg"} <= drawn
+
+
+def test_studies_whose_names_differ_in_signs_alone_have_macros_of_their_own(store):
+    add_study(store, "one-2", {"at": AT})
+    add_study(store, "one_2", {"at": SOVR})
+    results = Results(load(store))
+    tables = [table for study in ("one-2", "one_2") for table in study_tables(results, study)]
+    text = numbers(results, tables)
+    assert r"\newcommand{\OneTwoAtAutoattackMean}{$48.0$}" in text
+    assert r"\newcommand{\OneTwoAtAutoattackXMean}{$49.4$}" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_a_row_may_begin_with_a_bracket_or_a_star(tmp_path):
+    cells = (Cell(Key("one", "at", "clean")),)
+    rows = tuple(Row(name, cells) for name in ("[2pt]", "*x", "[", "]"))
+    table = Table("odd\nname", "[t]", (Column("[c]"),), (Block("[b]", rows),))
+    (tmp_path / "odd.tex").write_text(PREAMBLE + render(table) + r"\end{document}", "utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "odd.tex"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout[-1500:]
+
+
+def test_no_name_becomes_a_formula_in_a_spreadsheet_and_numbers_stay(store, tmp_path):
+    names = {"at": "-1+cmd|' /C calc'!A0", "sovr": "+SUM(A1)"}
+    add_study(store, "one", {"at": AT, "sovr": SOVR}, displays=names)
+    write_reports(store.uri, None, tmp_path, figures=False)
+    table = pd.read_csv(tmp_path / "tables.csv")
+    own = table[table["study"] == "one"]
+    assert set(own["column"]) == {f"'{name}" for name in names.values()}
+    assert "-2±0" in set(own["shown"].dropna())
+
+
+def test_a_name_shown_as_code_ends_neither_the_code_nor_the_cell():
+    assert code("a`|b\nc") == "`a\\|b c`"
+
+
+def test_two_evaluations_of_one_attack_are_both_listed(store):
+    trials = add_study(store, "one", {"at": AT[:1]})
+    add_evaluation(store, trials["at", 0], "autoattack", 0.5, images=200, attack_id="autoattack-8_255-44444444")
+    lines = dict(study_trials(Results(load(store)), "one", 0)[0].evaluations)
+    assert lines["AutoAttack, ε = 8/255, best_test"] == ("48.00 % of 1000; 50.00 % of 200",)
