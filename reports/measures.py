@@ -186,12 +186,11 @@ class Results:
 
     def _value(self, key: Key, planned: Planned, checkpoint: str, epsilon: str) -> tuple[float | None, bool]:
         if key.measure == "margin":
-            return self._margin(planned, checkpoint), False
+            return self._margin(key.study, planned, checkpoint), False
         if key.measure == "margin_ratio":
             return self._margin_ratio(key, planned, checkpoint), False
         if key.measure in DIAGNOSTICS:
-            diagnostics = self.data.diagnostics(planned.trial, checkpoint)
-            value = diagnostics.summary.get(key.measure) if diagnostics is not None else None
+            value = self.data.diagnostics_summary(planned.trial, checkpoint, key.study).get(key.measure)
             return (None if value is None else DIAGNOSTICS[key.measure] * float(value)), False
         if key.measure == "clean":
             return self.clean_accuracy(key.study, planned.trial, checkpoint), False
@@ -214,13 +213,11 @@ class Results:
         known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
         return 100 * max(known)[1] if known else None
 
-    def _margin(self, planned: Planned, checkpoint: str) -> float | None:
+    def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
         """Mean logit margin loss on the adversarial training images, from the diagnostics or from the curve's end."""
-        found = self.data.diagnostics(planned.trial, checkpoint)
-        if found is not None:
-            value = found.summary.get("train_margin_mean")
-            if value is not None:
-                return float(value)
+        value = self.data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
+        if value is not None:
+            return float(value)
         value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
         return None if value is None else float(value)
 
@@ -229,7 +226,7 @@ class Results:
         reference = next((one for one in self.seeds(key.study, "at") if one.seed == planned.seed), None)
         if reference is None or reference.status != "done":
             return None
-        ours, base = self._margin(planned, checkpoint), self._margin(reference, checkpoint)
+        ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
 
 

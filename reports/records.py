@@ -20,7 +20,7 @@ import pandas as pd
 from reports.reading import Found, read_record, read_trials
 from reports.rows import EVALUATION_COLUMNS, Problem, Record
 from sweep.errors import UserError
-from sweep.store import BrokenRecord, Store, open_store
+from sweep.store import Store, open_store
 
 __all__ = ["Diagnostics", "Problem", "Record", "ReportData", "load", "unpack"]
 
@@ -86,19 +86,32 @@ class ReportData:
     def diagnostics(self, trial: str, checkpoint: str, study: str | None = None) -> Diagnostics | None:
         """Those with the settings that the study asks for, or else those on most images."""
         path = self._diagnostics_path(trial, checkpoint, study)
-        if path is None:
+        record = self._diagnostics_record(path) if path else None
+        if path is None or record is None:
             return None
+        arrays: dict[str, np.ndarray] = {}
         try:
-            record = self.store.read_json(path)
-            arrays: dict[str, np.ndarray] = {}
             if record.get("arrays"):
                 content = self.store.read(f"diagnostics/{trial}/{record['arrays']}")
                 with np.load(io.BytesIO(content), allow_pickle=False) as archive:
                     arrays = {name: archive[name] for name in archive.files}
-        except (BrokenRecord, OSError, ValueError, KeyError, zipfile.BadZipFile) as fault:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as fault:
             self._note(path, str(fault))
             return None
         return Diagnostics(record.get("summary") or {}, arrays)
+
+    def diagnostics_summary(self, trial: str, checkpoint: str, study: str | None = None) -> Record:
+        """The summary alone: tables need no arrays, which are megabytes for a full data set."""
+        path = self._diagnostics_path(trial, checkpoint, study)
+        record = self._diagnostics_record(path) if path else None
+        return (record or {}).get("summary") or {}
+
+    def _diagnostics_record(self, path: str) -> Record | None:
+        found = read_record(self.store, path, "diagnostics")
+        if isinstance(found, Problem):
+            self._note(found.path, found.reason)
+            return None
+        return found
 
     def _diagnostics_path(self, trial: str, checkpoint: str, study: str | None) -> str | None:
         """Each file has its settings in its name: studies with different ones may share a trial."""
@@ -110,9 +123,8 @@ class ReportData:
         asked = [(one.get("epsilon"), one.get("images")) for one in evaluations]
 
         def rank(path: str) -> tuple[bool, float]:
-            found = read_record(self.store, path, "diagnostics")
-            if isinstance(found, Problem):
-                self._note(found.path, found.reason)
+            found = self._diagnostics_record(path)
+            if found is None:
                 return False, -1.0
             images = (found.get("summary") or {}).get("images_train")
             return (found.get("epsilon"), found.get("images")) in asked, float(images or 0.0)
