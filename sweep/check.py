@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="a method such as sovr, sovr+awp, my_loss or my_loss.py")],
-    plugin: Annotated[Path | None, typer.Option(help="the file that defines it; ./NAME.py is found by itself")] = None,
+    name: Annotated[str, typer.Argument(help="A method such as sovr, sovr+awp, my_loss or my_loss.py.")],
+    plugin: Annotated[Path | None, typer.Option(help="The file that defines it; ./NAME.py is found by itself.")] = None,
 ) -> None:
     """Runs the contract test on one method. Exit 0: all promises kept, 1: some broken, 2: it cannot be loaded."""
     try:
@@ -60,7 +61,7 @@ def report(name: str) -> int:
 
 
 def main() -> None:
-    app()
+    app(prog_name=sys.argv[0] if sys.argv[0].startswith("sweep ") else "python -m sweep.check")
 
 
 if __name__ == "__main__":

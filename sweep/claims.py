@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,19 @@ class ClaimFile:
             if name and facts and generation > newest.get(name, (0, {}))[0]:
                 newest[name] = (generation, facts)
         return {name: facts for name, (_, facts) in newest.items() if not _is_over(facts)}
+
+
+@contextmanager
+def alone(store: Store, name: str, patience: float = 15.0) -> Iterator[None]:
+    """Read and write while no other process does the same; one that takes too long is waited for no longer."""
+    end = time.monotonic() + patience
+    while (claim := store.claim(name, patience)) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        if claim is not None:
+            claim.release()
 
 
 def _parts(path: str) -> tuple[str, int]:

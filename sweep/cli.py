@@ -6,6 +6,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from gc import set_threshold
 from typing import Annotated, Any
 
 import typer
@@ -76,8 +77,10 @@ SeedsOption = Annotated[str | None, typer.Option(help="Instead of the study's, e
 StoreOption = Annotated[str, typer.Option(help="Folder, or s3://bucket/prefix?endpoint_override=…")]
 DataOption = Annotated[str, typer.Option(help="Where data sets are, or are downloaded to.")]
 PluginOption = Annotated[list[str] | None, typer.Option(help="A file with a method of your own. Repeatable.")]
-AddressOption = Annotated[str | None, typer.Option(help="An existing Ray cluster; otherwise this machine.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+AddressOption = Annotated[
+    str | None, typer.Option(help="An existing Ray cluster (auto, or host:6379); otherwise this machine.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="The listing as JSON, for programs.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
 
 
@@ -100,7 +103,7 @@ def run(
         str, typer.Option(help="Curves while it runs: tensorboard, wandb, mlflow or none.")
     ] = "tensorboard",
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
 ) -> None:
     from sweep import run as command
 
@@ -137,7 +140,7 @@ def plan(
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Trials, what of them is stored, and what the rest costs: device-hours, wall time, disk."""
+    """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
     from sweep import run as command
 
     chosen = command.load(study, settings, methods, seeds, plugin)
@@ -150,7 +153,7 @@ def status(
     store: StoreOption = "store",
     as_json: JsonOption = False,
 ) -> None:
-    """What is done, running, failed and left, per method and seed, from any shell at any time."""
+    """Show what is done, running and left. Per method and seed, from any shell at any time."""
     from sweep import status as command
 
     command.show(store, study, as_json=as_json)
@@ -160,11 +163,11 @@ def status(
 def retry(
     study: Annotated[str | None, typer.Option(help="Only this study's trials.")] = None,
     methods: MethodsOption = None,
-    seeds: SeedsOption = None,
+    seeds: Annotated[str | None, typer.Option(help="Only these, e.g. 0,1 or 0-9.")] = None,
     store: StoreOption = "store",
     dry_run: DryOption = False,
 ) -> None:
-    """Forget that trials failed, so that the next run starts them again from their last checkpoint."""
+    """Forget that trials failed. The next run starts them again from their last checkpoint."""
     from sweep import upkeep
 
     upkeep.retry(store, study, methods, seeds, dry_run=dry_run)
@@ -176,7 +179,7 @@ def gc(
     keep: Annotated[str, typer.Option(help="Checkpoints kept: selected (what tables show) or all.")] = "selected",
     dry_run: DryOption = False,
 ) -> None:
-    """Delete what no table needs: resume states of finished trials, unselected checkpoints, leftovers."""
+    """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers."""
     from sweep import upkeep
 
     upkeep.gc(store, keep=keep, dry_run=dry_run)
@@ -185,10 +188,10 @@ def gc(
 @command()
 def merge(
     sources: Annotated[list[str], typer.Argument(help="Stores to take records from.")],
-    store: StoreOption = "store",
+    store: Annotated[str, typer.Option(help="The store that gets them: folder, or s3://bucket/prefix.")] = "store",
     dry_run: DryOption = False,
 ) -> None:
-    """Bring the results of other stores into one; conflicts are refused before anything is written."""
+    """Join the results of other stores. Conflicts are refused before anything is written."""
     from sweep import merging
 
     merging.merge(store, sources, dry_run=dry_run)
@@ -198,7 +201,7 @@ def merge(
 FORWARDED = {
     "evaluate": ("sweep.evaluate", [], "Evaluate a stored checkpoint with an attack or a suite."),
     "check": ("sweep.check", [], "Run the contract test on a method or a plug-in file."),
-    "submit": ("sweep.submit", [], "Submit a study to a Ray cluster, or write Slurm or KubeRay files."),
+    "submit": ("sweep.submit", [], "Run a study on a cluster."),
     "report": ("reports.__main__", [], "Write tables, tests, figures and the page from a store."),
     "diff": ("reports.__main__", ["diff"], "Compare a store's numbers with the published ones, cell by cell."),
     "export": ("reports.__main__", ["export"], "Write records as CSV, and a trained model for others to use."),
@@ -222,6 +225,8 @@ for _name, (_module, _first, _text) in FORWARDED.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 something failed, 2 a user's mistake, 130 interrupted."""
+    # A large study is many small objects that all stay: looking through them for garbage took half of the time.
+    set_threshold(200_000, 50, 50)
     try:
         app(args=None if arguments is None else list(arguments), prog_name="sweep")
     except UserError as fault:

@@ -42,7 +42,7 @@ def render(options: argparse.Namespace, way: str) -> Iterator[tuple[str, Path]]:
         "nodes": _at_least_one("--nodes", options.nodes),
         "cpus_per_node": _at_least_one("--cpus-per-node", options.cpus_per_node),
         "gpus_per_node": gpus_per_node(study) if options.gpus_per_node is None else options.gpus_per_node,
-        "memory": options.memory,
+        "memory": _kubernetes_amount(options.memory) if way == "kuberay" else options.memory,
         "time": options.time,
         "partition": options.partition,
         "folder": shlex.quote(options.folder),
@@ -69,6 +69,12 @@ def kubernetes_name(study: str) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _kubernetes_amount(memory: str | None) -> str | None:
+    if memory is not None and not re.fullmatch(r"\d+(\.\d*)?([KMGTPE]i|[kMGTPE])?", memory):
+        raise UserError(f"--memory {memory}: Kubernetes wants an amount such as 64Gi")
+    return memory
 
 
 def _at_least_one(name: str, value: int) -> int:

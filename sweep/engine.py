@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from sweep.errors import UserError
 from sweep.evaluation_work import diagnoses_of, evaluations_of
 from sweep.identity import NUMERICS_VERSION
 from sweep.listing import size
-from sweep.manifests import united
 from sweep.progress import Display, Summary
 from sweep.store import Store
 from sweep.study import Study
@@ -57,7 +56,7 @@ def run_study(
             for cell, state in zip(cells, states, strict=True)
             if state == "failed"
         ]
-        store.write_manifest(united(store.manifest(study.name), plan.manifest(study, cells)))
+        store.write_manifest(plan.manifest(study, cells))
         summary = Summary(study.name, complete=not failed, all_there=True, failed=failed, store=store.uri)
     else:
         if not yes:
@@ -106,13 +105,13 @@ def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:
     if any(label not in chosen for label in study.searches()):
         return False
     cells = plan.expand(study, chosen)
-    evaluated = set(store.evaluation_paths())
+    evaluated, diagnosed = set(store.evaluation_paths()), set(store.list("diagnostics"))
     for cell, state in zip(cells, plan.states(cells, store), strict=True):
         if state in ("missing", "broken", "waiting") or (state == "failed" and retry_failed):
             return False
         if state == "done" and any(one.record not in evaluated for one in evaluations_of(study, cell)):
             return False
-        if state == "done" and not all(store.exists(path) for path in diagnoses_of(study, cell).values()):
+        if state == "done" and not diagnosed.issuperset(diagnoses_of(study, cell).values()):
             return False
     return True
 
@@ -133,16 +132,17 @@ def _compute(
 ) -> Summary:
     started = time.monotonic()
     display = Display(study.title, progress)
-    display.say(f"{study.name}: starting Ray")
     try:
+        from sweep.loggers import callbacks
         from sweep.ray_session import connected
         from sweep.searches import settings_of
 
+        curves = callbacks(loggers, study, store)
         for label in study.searches():
             settings_of(study, label)  # refuses what cannot be searched before anything starts
+        display.say(f"{study.name}: starting Ray")
         with connected(address, verbose=verbose), tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
             from sweep import devices, preflight
-            from sweep.loggers import callbacks
             from sweep.scheduling import Work
             from sweep.tuning import Queue, Watch, fit
             from trainers import plugins
@@ -166,7 +166,7 @@ def _compute(
             work = Work(study, store, common=common, retry_failed=retry_failed, may_start=may_start)
             with _stop_signals() as stop:
                 queue = Queue(work, resources, stop.is_set)
-                tables = _Tables(store, out, work)
+                tables = _Tables(store, out, work, display.say)
 
                 def step() -> None:
                     display.update(work)
@@ -180,7 +180,7 @@ def _compute(
                         resources,
                         retries=study.resources.retries,
                         scratch=scratch,
-                        callbacks=callbacks(loggers, study, store),
+                        callbacks=curves,
                     )
                 finally:
                     work.close()
@@ -205,18 +205,24 @@ def _compute(
 
 
 class _Tables:
-    """Rewrites the tables now and then as cells complete, so that a long sweep can be read while it runs."""
+    """Rewrites the tables now and then as work is done, so that a long sweep can be read, holes included, meanwhile."""
 
-    def __init__(self, store: Store, out: Path | None, work: Any) -> None:
-        self.store, self.out, self.work = store, out, work
+    def __init__(self, store: Store, out: Path | None, work: Any, say: Callable[[str], None]) -> None:
+        self.store, self.out, self.work, self.say = store, out, work, say
         self._next, self._seen = time.monotonic() + TABLE_SECONDS, 0
 
     def update(self) -> None:
-        evaluated = self.work.done["evaluate"]
-        if self.out is None or evaluated == self._seen or time.monotonic() < self._next:
+        done = sum(self.work.done.values()) + len(self.work.failed)
+        if self.out is None or done == self._seen or time.monotonic() < self._next:
             return
-        write_tables(self.store, self.out, figures=False)
-        self._next, self._seen = time.monotonic() + TABLE_SECONDS, evaluated
+        started = time.monotonic()
+        try:
+            write_tables(self.store, self.out, figures=False)
+        except Exception as fault:  # whatever is wrong with a table is no reason to end days of training
+            self.say(f"tables could not be written ({fault}); the sweep goes on")
+        # The work waits meanwhile: of a large store, whose tables take long, they are written less often.
+        taken = time.monotonic() - started
+        self._next, self._seen = time.monotonic() + max(TABLE_SECONDS, 30 * taken), done
 
 
 def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:

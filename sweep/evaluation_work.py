@@ -12,7 +12,6 @@ from sweep.diagnosis import diagnose_trial, diagnostics_path
 from sweep.evaluation import Evaluation, Item, of_trial, run_item
 from sweep.store import Store
 from sweep.study import Study
-from trainers.config import as_float
 from trainers.suites import EvaluationAttack
 
 
@@ -30,7 +29,11 @@ def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
     """Checkpoint -> the record that its diagnostics have or will have."""
     if cell.trial is None:
         return {}
-    return {name: diagnostics_path(cell.trial, name) for name in plan.diagnosed_checkpoints(study, cell.config)}
+    trial, settings = cell.trial, study.evaluation
+    return {
+        name: diagnostics_path(trial, name, settings.epsilon, settings.images)
+        for name in plan.diagnosed_checkpoints(study, cell.config)
+    }
 
 
 def relative_cost(evaluation: Evaluation) -> float:
@@ -82,7 +85,7 @@ def diagnose(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> 
         job["trial"],
         job["checkpoint"],
         job["data_dir"],
-        epsilon=as_float(job["epsilon"]),
+        epsilon=job["epsilon"],
         images=job["images"],
         device=device(),
         commit=job["commit"],

@@ -33,6 +33,9 @@ class Job:
     evaluation: Evaluation | None = None
     not_before: float = 0.0
     started: bool = False
+    began: float = 0.0  # by the monotonic clock
+    seconds: float = 0.0  # that its worker says it took
+    fills_column: bool = False  # all trainings of its label have ended
 
     @property
     def title(self) -> str:
@@ -42,9 +45,13 @@ class Job:
         return f"{self.label} seed {self.seed}{attack}"
 
     @property
-    def order(self) -> tuple[int, float]:
-        """Candidates first, since other work waits for a search; then the longest trainings; evaluations fill up."""
-        return PRIORITY[self.kind], -self.cost
+    def order(self) -> tuple[int, bool, bool, float]:
+        """Candidates first, since other work waits for a search; then the longest trainings; evaluations fill up.
+
+        Among these, what is begun is finished: an evaluation that waits in pieces keeps other drivers from it.
+        Then labels whose trainings have all ended, because their columns of the tables become whole.
+        """
+        return PRIORITY[self.kind], "phase" not in self.payload, not self.fills_column, -self.cost
 
 
 class Claims:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import search_spaces
 from sweep.identity import digest, folder, trial_hashes
 from sweep.store import FORMAT, Store
 from sweep.study import Study
@@ -34,28 +36,44 @@ class Cell:
 def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
     """Every trial of the study, label by label; `chosen` gives the searched labels their hyperparameters."""
     chosen = chosen or {}
+    searches, seeds = study.searches(), list(study.seeds)
     cells = []
     for label in study.labels:
         config = study.config(label, chosen.get(label))
-        waits = label in study.searches() and label not in chosen
-        hashes: list[str | None] = [None] * len(study.seeds) if waits else [*trial_hashes(config, list(study.seeds))]
+        waits = label in searches and label not in chosen
+        hashes: list[str | None] = [None] * len(seeds) if waits else [*trial_hashes(config, seeds)]
         shown = display(study, label)
-        for seed, trial in zip(study.seeds, hashes, strict=True):
+        for seed, trial in zip(seeds, hashes, strict=True):
             # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
-            config_of_seed = config.model_copy(update={"seed": seed})
+            config_of_seed = config if seed == config.seed else config.model_copy(update={"seed": seed})
             cells.append(Cell(label, shown, config.method, seed, config_of_seed, trial))
     return cells
 
 
 def display(study: Study, label: str) -> str:
-    return study.methods[label].display or composition.display_name(study.method(label))
+    return study.methods[label].display or _display_name(study.method(label))
+
+
+@cache
+def _display_name(method: str) -> str:
+    return composition.display_name(method)
 
 
 def search_id(study: Study, label: str) -> str:
-    """Names a search by all that can move its outcome, the searched values aside: equal searches are shared."""
-    search = study.search[label]
-    config = study.search_config(label, {}).model_dump(mode="python")
-    return f"{label}-{digest({'config': config, 'search': search.model_dump(mode='python')})[:16]}"
+    """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
+    from optuna.distributions import distribution_to_json
+
+    search, config = study.search[label], study.search_config(label, {})
+    facts = {
+        "config": config.model_dump(mode="python"),
+        "search": search.model_dump(mode="python"),
+        "space": {
+            name: json.loads(distribution_to_json(item))
+            for name, item in search_spaces.space(config.method, search.space).items()
+        },
+        "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
+    }
+    return f"{label}-{digest(facts)[:16]}"
 
 
 def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:

@@ -54,7 +54,10 @@ class Summary:
         if not self.complete and self.command:
             lines.append(f"to go on: {self.command}")
         lines.append(f"store: {self.store}")
-        lines += [f"written: {path}" for path in self.written]
+        figures = [path for path in self.written if path.suffix in (".svg", ".png")]
+        lines += [f"written: {path}" for path in self.written if path.parent.name != "plots"]
+        if figures:
+            lines.append(f"written: {figures[0].parent} ({len({path.stem for path in figures})} figures)")
         return "\n".join(lines)
 
 
@@ -119,7 +122,7 @@ class Display:
         if work.best:
             label = max(work.best, key=lambda name: work.best[name])
             parts.append(f"best {label} {work.best[label]:.1%}")
-        parts.append(f"left {self._time_left(work)}")
+        parts.append(f"left {_time_left(work)}")
         return "; ".join(parts)
 
     def say(self, text: str) -> None:
@@ -133,13 +136,6 @@ class Display:
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
-
-    def _time_left(self, work: Work) -> str:
-        done = sum(work.done.values())
-        if not done:
-            return "unknown"
-        share = work.progress()
-        return f"about {duration((time.monotonic() - self.started) * (1 - share) / share)}" if share > 0 else "unknown"
 
     def _table(self, work: Work) -> Any:
         from rich.table import Table
@@ -157,8 +153,13 @@ class Display:
         best = ", ".join(
             f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]
         )
-        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {self._time_left(work)}"
+        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {_time_left(work)}"
         return table
+
+
+def _time_left(work: Work) -> str:
+    seconds = work.seconds_left()
+    return "unknown" if seconds is None else f"about {duration(seconds)}"
 
 
 def _running(work: Work, kind: str) -> int:

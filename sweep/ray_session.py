@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import secrets
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,9 +42,32 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[None]:
     else:
         _join(address, options)
     try:
-        yield
+        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
+            yield
     finally:
         ray.shutdown()
+
+
+class WithoutRaylet(io.TextIOBase):
+    """Standard output without what Ray's listener prints: "(raylet) A worker died…" amid the display, whatever
+    `log_to_driver` says. A trial that fails for good is reported by the sweep itself."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "ray_listen_error_messages":
+            return len(text)
+        return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return bool(self._stream.isatty())
+
+    def fileno(self) -> int:
+        return int(self._stream.fileno())
 
 
 def _join(address: str, options: dict[str, Any]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sweep import evaluation_work, plan
@@ -13,7 +12,8 @@ from sweep.cost import relative_cost
 from sweep.evaluation import Evaluation, next_items
 from sweep.identity import folder
 from sweep.jobs import Claims, Job, failed_record, payload
-from sweep.manifests import united
+from sweep.pace import STAGES, Pace
+from sweep.ready import Ready
 from sweep.search import Search
 from sweep.searches import POLL_SECONDS, Searches, store_search
 from sweep.store import BrokenRecord, Store
@@ -35,19 +35,18 @@ class Work:
     ) -> None:
         self.study, self.store, self.common = study, store, dict(common)
         self.retry_failed, self.may_start = retry_failed, may_start
-        self.ready: list[Job] = []  # the most urgent first
+        self.ready = Ready()
         self.running: list[Job] = []
         self.failed: list[dict[str, Any]] = []
         self.done: Counter[str] = Counter()
         self.best: dict[str, float] = {}
+        self.pace = Pace()
         self.claims = Claims(store)
         self.chosen = plan.chosen_values(study, store)
         self.searches = Searches(study, store, self.claims, self.chosen, retry_failed)
         self.cells: list[plan.Cell] = []
-        self._known: set[tuple[str, str]] = set()
         self._open_items: Counter[str] = Counter()  # pieces of an evaluation's present phase that are not done yet
         self._broken: set[str] = set()  # evaluations of which a piece failed for good
-        self._cost_done = 0.0
         self._evaluated = 0.0  # cost of evaluations that are stored, done before or now
         self._look_at(list(study.labels))
 
@@ -59,26 +58,21 @@ class Work:
     def left(self) -> int:
         return len(self.ready) + len(self.running) + len(self.searches.open)
 
-    def progress(self) -> float:
-        """The share of the expected work that is done, by cost."""
-        trainings = [job for job in self.ready if job.kind != "evaluate"]
-        running = [job for job in self.running if job.kind != "evaluate"]
-        left = sum(job.cost for job in trainings) + 0.5 * sum(job.cost for job in running) + self._expected()
-        return self._cost_done / (self._cost_done + left) if self._cost_done else 0.0
+    def seconds_left(self) -> float | None:
+        """A guess at the wall time of all that is left, queued or not; None before anything is done."""
+        left = {"train": self._expected_trainings(), "evaluate": self._expected_evaluations(), "diagnose": 0.0}
+        for job, share in [*((job, 1.0) for job in self.ready), *((job, 0.5) for job in self.running)]:
+            if job.kind != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
+                left[STAGES[job.kind]] += share * job.cost
+        return self.pace.seconds_left(left, self.running)
 
     def next_job(self) -> Job | None:
         """The most urgent piece that nobody else has; None if there is nothing to start at the moment."""
-        self._advance_searches()
-        if not self.may_start():
-            return None
-        now = time.monotonic()
-        for job in list(self.ready):
-            if job.not_before > now:
-                continue
-            if not self.claims.take(job.claim):
-                job.not_before = now + POLL_SECONDS
-                continue
-            self.ready.remove(job)
+        while True:
+            self._advance_searches()
+            job = self.ready.take(self._claim) if self.may_start() else None
+            if job is None:
+                return None
             if job.evaluation is not None and "phase" not in job.payload:
                 self._open_phase(job)
             elif self._is_stored(job):  # another driver finished it in the meantime
@@ -87,8 +81,14 @@ class Work:
             else:
                 self.running.append(job)
                 return job
-            return self.next_job()
-        return None
+
+    def _claim(self, job: Job) -> bool:
+        if job.not_before > time.monotonic():
+            return False
+        if not self.claims.take(job.claim):
+            job.not_before = time.monotonic() + POLL_SECONDS
+            return False
+        return True
 
     def finished(self, job: Job) -> None:
         """The worker ended well: what it made is in the store."""
@@ -99,7 +99,7 @@ class Work:
 
     def interrupted(self, job: Job) -> None:
         self.running.remove(job)
-        bisect.insort(self.ready, job, key=lambda one: one.order)
+        self.ready.put_back(job)
 
     def gave_up(self, job: Job, reason: str, log: list[str]) -> None:
         """All retries failed: a record says why and how to run it again, and the rest goes on."""
@@ -113,6 +113,8 @@ class Work:
         if job.kind != "diagnose":
             self.store.write_trial_record(failed_record(job, reason, log))
         self.claims.release(job.claim)
+        if job.kind == "train":
+            self.ready.training_ended(job.label)
         if job.search is not None and job.candidate is not None:
             job.search.tell(job.candidate, "failed", [])
             store_search(self.store, job.search)
@@ -127,27 +129,30 @@ class Work:
         evaluations = evaluation_work.evaluations_of(self.study, known) if known else []
         self._evaluation_cost = sum(evaluation_work.relative_cost(one) for one in evaluations)  # of each trial
         write_manifest(self.study, self.store, self.cells)
+        # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
+        stored = {*self.store.evaluation_paths(), *self.store.list("diagnostics")}
         for cell, state in zip(self.cells, plan.states(self.cells, self.store), strict=True):
             if cell.label not in labels or cell.trial is None:
                 continue
             if state == "failed" and not self.retry_failed:
                 self.failed.append({"title": f"{cell.label} seed {cell.seed}", "trial": cell.trial, "stored": True})
             elif state == "done":
-                self._queue_evaluations(cell)
+                self._queue_evaluations(cell, stored)
             elif state != "collapsed":
                 name = f"trials-{folder(cell.trial)}"
                 facts = self._payload("train", cell.label, cell.trial, cell.config)
-                self._add(Job("train", name, name, cell.label, cell.seed, relative_cost(cell.config), facts))
+                self.ready.add(Job("train", name, name, cell.label, cell.seed, relative_cost(cell.config), facts))
 
     def _after(self, job: Job) -> None:
         self.done[job.kind] += 1
-        self._cost_done += job.cost
+        self.pace.end(job)
         self._evaluated += job.cost if job.kind == "evaluate" else 0.0
         if job.kind == "candidate":
             self._tell(job)
         elif job.kind == "evaluate":
             self._close_item(job)
         elif job.kind == "train":
+            self.ready.training_ended(job.label)
             record = self.store.trial_record(job.payload["trial"])
             if record and record["status"] == "done":
                 self._note_best(job.label, record["metrics"])
@@ -167,11 +172,6 @@ class Work:
         return job.kind == "candidate" and self.store.exists(
             candidate_path(job.payload["search"], job.payload["trial"])
         )
-
-    def _add(self, job: Job) -> None:
-        if (job.kind, job.name) not in self._known:
-            self._known.add((job.kind, job.name))
-            bisect.insort(self.ready, job, key=lambda one: one.order)
 
     def _payload(self, kind: str, label: str, trial: str, config: Any, **more: Any) -> dict[str, Any]:
         command = f"{self.common['command']} --methods {label} --seeds {config.seed} --retry-failed"
@@ -200,7 +200,7 @@ class Work:
             more = {"search": search.settings.id, "cut_offs": search.cut_offs(candidate)}
             facts = self._payload("candidate", label, candidate.trial, config, **more)
             job = Job("candidate", name, name, label, config.seed, relative_cost(config), facts, search, candidate)
-            self._add(job)
+            self.ready.add(job)
 
     def _tell(self, job: Job) -> None:
         assert job.search is not None and job.candidate is not None
@@ -212,19 +212,24 @@ class Work:
 
     # Evaluations: one entry per evaluation, opened phase by phase into pieces that run side by side
 
-    def _queue_evaluations(self, cell: plan.Cell) -> None:
+    def _queue_evaluations(self, cell: plan.Cell, stored: Collection[str] | None = None) -> None:
+        """`stored` are the records that are there; without it the store is asked about each."""
+
+        def is_there(path: str) -> bool:
+            return self.store.exists(path) if stored is None else path in stored
+
         for evaluation in evaluation_work.evaluations_of(self.study, cell):
-            if self.store.exists(evaluation.record):
+            if is_there(evaluation.record):
                 self._evaluated += evaluation_work.relative_cost(evaluation)
             else:
-                self._add(self._evaluation(cell.label, cell.config, evaluation))
+                self.ready.add(self._evaluation(cell.label, cell.config, evaluation))
         for checkpoint, path in evaluation_work.diagnoses_of(self.study, cell).items():
-            if not self.store.exists(path):
+            if not is_there(path):
                 settings = self.study.evaluation
                 more = {"checkpoint": checkpoint, "epsilon": settings.epsilon, "images": settings.images}
                 facts = self._payload("diagnose", cell.label, str(cell.trial), cell.config, result=path, **more)
                 name = path.removesuffix(".json").replace("/", "-")
-                self._add(Job("diagnose", name, name, cell.label, cell.seed, 1.0, facts))
+                self.ready.add(Job("diagnose", name, name, cell.label, cell.seed, 1.0, facts))
 
     def _evaluation(self, label: str, config: Any, evaluation: Evaluation) -> Job:
         name = evaluation.folder.replace("/", "-")
@@ -245,7 +250,7 @@ class Work:
             name = f"{job.name}-{item.phase}-{item.first}-{item.last}"
             piece = Job("evaluate", name, job.claim, job.label, job.seed, cost, {**job.payload, **more})
             piece.evaluation = job.evaluation
-            self._add(piece)
+            self.ready.add(piece)
 
     def _close_item(self, job: Job) -> None:
         """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
@@ -270,18 +275,17 @@ class Work:
                 self.best[label] = max(self.best.get(label, 0.0), metrics[name])
                 return
 
-    def _expected(self) -> float:
-        """The cost of what is not in the queue yet: a search's candidates, its label's trainings, evaluations.
-
-        An evaluation queues one phase at a time, and only when its training is done, so all are counted here.
-        """
+    def _expected_trainings(self) -> float:
+        """The cost of what waits for a search: its next candidates, its label's trainings."""
         waiting = sum(relative_cost(cell.config) for cell in self.cells if cell.trial is None)
-        waiting += max(0.0, self._evaluation_cost * len(self.cells) - self._evaluated)
         for label, search in self.searches.open.items():
             missing = search.wanted - len(search.candidates) if search else self.study.search[label].candidates
             waiting += 0.6 * missing * relative_cost(self.study.search_config(label, {}))
         return waiting
 
+    def _expected_evaluations(self) -> float:
+        return max(0.0, self._evaluation_cost * len(self.cells) - self._evaluated)
+
 
 def write_manifest(study: Study, store: Store, cells: list[plan.Cell]) -> None:
-    store.write_manifest(united(store.manifest(study.name), plan.manifest(study, cells)))
+    store.write_manifest(plan.manifest(study, cells))

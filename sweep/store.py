@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sweep.claims import Claim, ClaimFile
+from sweep.claims import Claim, ClaimFile, alone
 from sweep.errors import UserError
 from sweep.manifests import united
 from sweep.records import BrokenRecord, decode, encode, is_intact
@@ -158,11 +158,13 @@ class Store:
         return self._records((path for path in self.list("studies") if path.endswith(".json")), broken)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Also keeps what the stored one has besides, see `manifests.united`."""
-        before = None
-        with contextlib.suppress(BrokenRecord):
-            before = self.manifest(manifest["name"])
-        self.write_json(f"studies/{manifest['name']}.json", united(before, manifest))
+        """Also keeps what the stored one has besides, see `manifests.united`; two writers follow each other."""
+        name = manifest["name"]
+        with alone(self, f"studies-{name}"):
+            before = None
+            with contextlib.suppress(BrokenRecord):
+                before = self.manifest(name)
+            self.write_json(f"studies/{name}.json", united(before, manifest))
 
     def _maybe(self, path: str) -> dict[str, Any] | None:
         try:

@@ -104,6 +104,8 @@ class Study(Strict):
     margins: bool = False
 
     _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
+    _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
+    _resolved: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)  # hyperparameters as they were checked
     _plugins: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     @classmethod
@@ -155,12 +157,13 @@ class Study(Strict):
 
     def config(self, label: str, hyperparameters: Mapping[str, Any] | None = None, seed: int = 0) -> TrialConfig:
         """The whole configuration of a label's trial, with all defaults written out."""
-        if hyperparameters is None and label in self._configs:
-            return self._configs[label].model_copy(update={"seed": seed})
-        config = self._build(label, hyperparameters or {}, seed)
-        if hyperparameters is None:
-            self._configs[label] = config
-        return config
+        if hyperparameters is not None:
+            return self._build(label, hyperparameters, seed)
+        known = self._configs
+        if label not in known:
+            known[label] = self._build(label, {}, seed)
+        config = known[label]
+        return config if config.seed == seed else config.model_copy(update={"seed": seed})
 
     def search_config(self, label: str, hyperparameters: Mapping[str, Any]) -> TrialConfig:
         """The configuration of one candidate of a label's search."""
@@ -174,7 +177,22 @@ class Study(Strict):
         return config.model_copy(update=changed)
 
     def _build(self, label: str, hyperparameters: Mapping[str, Any], seed: int) -> TrialConfig:
-        from trainers import composition, declarations, plugins
+        from trainers import declarations
+
+        entry = self.methods[label]
+        resolved = self._resolved.get(label) if not hyperparameters else None
+        if resolved is None:
+            given = {**entry.hyperparameters, **hyperparameters}
+            resolved = declarations.resolved_hyperparameters(self.method(label), given)
+        # Labels that differ in hyperparameters alone share all the rest: checking it ten thousand times takes seconds.
+        key = (entry.method or label, entry.model_dump_json(exclude={"method", "display", "hyperparameters"}))
+        templates = self._templates
+        if key not in templates:
+            templates[key] = self._template(label, resolved)
+        return templates[key].model_copy(update={"hyperparameters": resolved, "seed": seed})
+
+    def _template(self, label: str, hyperparameters: dict[str, Any]) -> TrialConfig:
+        from trainers import composition, plugins
 
         entry = self.methods[label]
         name = composition.canonical(self.method(label))
@@ -184,13 +202,12 @@ class Study(Strict):
             dataset=self.dataset,
             model=self.model,
             method=name,
-            hyperparameters=declarations.resolved_hyperparameters(name, {**entry.hyperparameters, **hyperparameters}),
+            hyperparameters=hyperparameters,
             recipe=_overridden(self.train, entry.train),
             selection=_overridden(self.selection, entry.selection),
             train_images=self.train_images,
             test_images=self.test_images,
             margins=self.margins,
-            seed=seed,
             plugin=plugins.plugin_sha256(own) if own else None,
             awp=(entry.awp or Awp()) if "awp" in wrappers else None,
             seat=(entry.seat or Seat()) if "seat" in wrappers else None,

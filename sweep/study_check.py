@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,22 +34,35 @@ def checked(content: dict[str, Any], plugins: Mapping[str, Path], where: str) ->
         study._plugins.update(plugins)
     except ValidationError as error:
         faults.update((fault.path, fault) for fault in faults_of(error, Study))
-    for fault in _contents(content):
+    resolved: dict[str, dict[str, Any]] = {}
+    for fault in _contents(content, resolved):
         # The shape's own fault says it better, and a fault of the study's recipe is not one of each method too.
-        if not any(fault.path == path or fault.path.startswith(f"{path}.") for path in faults):
+        if not any(path in faults for path in _above(fault.path)):
             faults[fault.path] = fault
     if faults or study is None:
         raise study_file.refuse(where, list(faults.values()))
+    study._resolved.update(resolved)
     return study
 
 
-def _contents(content: dict[str, Any]) -> Iterator[Fault]:
-    """Faults that the shape does not show, found key by key so that one fault hides no other."""
+def _above(path: str) -> Iterator[str]:
+    """The path itself and every place that holds it."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+    """Faults that the shape does not show, found key by key so that one fault hides no other.
+
+    `resolved` gets every label's hyperparameters with their defaults: of thousands of labels they are built once.
+    """
     yield from _known(content, "dataset", dataset_names())
     yield from _known(content, "model", model_names())
     seeds = content.get("seeds")
     if isinstance(seeds, list | tuple):
-        twice = sorted({seed for seed in seeds if isinstance(seed, int) and seeds.count(seed) > 1})
+        times = Counter(seed for seed in seeds if isinstance(seed, int))
+        twice = sorted(seed for seed, number in times.items() if number > 1)
         if twice:
             yield Fault("seeds", f"{', '.join(map(str, twice))} given more than once; seeds are replicates", seeds)
     yield from _evaluation(content)
@@ -60,7 +74,7 @@ def _contents(content: dict[str, Any]) -> Iterator[Fault]:
     if content.get("methods") == {}:
         yield Fault("methods", "is empty; name at least one, such as at", shows_value=False)
     for label, entry in methods.items():
-        yield from _label(str(label), entry, train, selection)
+        yield from _label(str(label), entry, train, selection, resolved)
     for label, entry in _mapping(content, "search").items():
         yield from _search(str(label), entry, methods, train, selection)
 
@@ -114,7 +128,13 @@ def _held_out(selection: dict[str, Any], most: Any, path: str) -> Iterator[Fault
         yield Fault(f"{path}.validation", f"leaves nothing of the {most} training images{way_out}", held_out)
 
 
-def _label(label: str, entry: Any, train: dict[str, Any], selection: dict[str, Any]) -> Iterator[Fault]:
+def _label(
+    label: str,
+    entry: Any,
+    train: dict[str, Any],
+    selection: dict[str, Any],
+    resolved: dict[str, dict[str, Any]],
+) -> Iterator[Fault]:
     path = f"methods.{label}"
     if not LABEL.fullmatch(label):
         yield Fault(path, "a label is made of letters, digits, _, - and +", shows_value=False)
@@ -134,7 +154,7 @@ def _label(label: str, entry: Any, train: dict[str, Any], selection: dict[str, A
     hyperparameters = entry.get("hyperparameters") or {}
     if isinstance(hyperparameters, dict):
         try:
-            declarations.resolved_hyperparameters(str(name), hyperparameters)
+            resolved[label] = declarations.resolved_hyperparameters(str(name), hyperparameters)
         except (ValueError, TypeError) as fault:
             yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)

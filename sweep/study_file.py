@@ -24,6 +24,19 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class _StudyLoader(_Loader):
     """SafeLoader that wants every key to be text and given once; 2e-4 is a number (YAML 1.1 takes it for text)."""
 
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._scalars: dict[tuple[str, str], Any] = {}
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Equal scalars are built once: ten thousand labels repeat a handful of words and numbers."""
+        if not isinstance(node, yaml.ScalarNode):
+            return super().construct_object(node, deep)
+        key = (node.tag, node.value)
+        if key not in self._scalars:
+            self._scalars[key] = super().construct_object(node, deep)
+        return self._scalars[key]
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:

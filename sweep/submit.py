@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         description="Run a study on a Ray cluster (--address), or write a file for Slurm or KubeRay.",
         epilog="Paths of --store and --data-dir are those of the cluster: absolute, or s3://.",
     )
-    made.add_argument("--study", default="digits", help="a shipped study's name, or a YAML file")
+    made.add_argument("--study", default="digits", help="a shipped study's name, or a YAML file (%(default)s)")
     made.add_argument("--address", help="the cluster's dashboard, e.g. http://head:8265: submit now and follow the log")
     made.add_argument("--slurm", metavar="FILE", help="write an sbatch file")
     made.add_argument("--kuberay", metavar="FILE", help="write a RayJob manifest")
@@ -46,16 +46,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the sweep; repeatable")
     made.add_argument("--token", default=DEFAULT_TOKEN, help="file with the cluster's token (%(default)s)")
     made.add_argument("--no-token", action="store_true", help="the cluster asks for none")
-    made.add_argument("--python", default="python", help="the cluster's interpreter with this project's packages")
-    made.add_argument("--nodes", type=int, default=1)
-    made.add_argument("--gpus-per-node", type=int, help="what the study's trials need, if absent")
-    made.add_argument("--cpus-per-node", type=int, default=8)
-    made.add_argument("--memory", help="per node, e.g. 64G (Slurm) or 64Gi (KubeRay)")
+    made.add_argument(
+        "--python", default="python", help="--address: the cluster's interpreter that has the packages (%(default)s)"
+    )
+    made.add_argument("--nodes", type=int, default=1, help="Slurm, KubeRay: machines that train (%(default)s)")
+    made.add_argument("--gpus-per-node", type=int, help="Slurm, KubeRay: what a trial needs, if absent")
+    made.add_argument("--cpus-per-node", type=int, default=8, help="Slurm, KubeRay (%(default)s)")
+    made.add_argument("--memory", help="of each node, e.g. 64G (Slurm) or 64Gi (KubeRay)")
     made.add_argument("--time", default="24:00:00", help="Slurm's time limit (%(default)s)")
     made.add_argument("--partition", help="Slurm's partition")
     made.add_argument("--folder", default=".", help="Slurm: the project's folder, seen by all nodes (%(default)s)")
     made.add_argument("--venv", help="Slurm: a virtual environment to use, e.g. .venv")
-    made.add_argument("--image", default="robustsweep:latest", help="KubeRay: an image with this project installed")
+    made.add_argument(
+        "--image", default="robustsweep:latest", help="KubeRay: an image with this project installed (%(default)s)"
+    )
     made.add_argument("--claim", help="KubeRay: a PersistentVolumeClaim to mount, for store and data")
     made.add_argument("--mount", default="/shared", help="KubeRay: where it is mounted (%(default)s)")
     return made

@@ -87,6 +87,7 @@ class Queue(Unsaved, Searcher):
         job = self.jobs.pop(trial_id)
         try:
             if result and result.get("state"):
+                job.seconds = result.get("ended", 0.0) - result.get("started", 0.0)
                 self.work.finished(job)
             else:
                 self.work.interrupted(job)
@@ -123,7 +124,9 @@ class Watch(Unsaved, Callback):
         self.seen[trial.trial_id] = time.monotonic()
         self.busy[trial.trial_id] = time.time()
         self.trials[trial.trial_id] = trial
-        self.queue.jobs[trial.trial_id].started = True
+        job = self.queue.jobs[trial.trial_id]
+        job.started = True
+        self.queue.work.pace.begin(job)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -136,6 +139,7 @@ class Watch(Unsaved, Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self.slowest.pop(trial.trial_id, None)  # the new process starts with imports again
+        self.queue.jobs[trial.trial_id].started = False  # it waits for a device until its next start
         self._end(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

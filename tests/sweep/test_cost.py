@@ -1,7 +1,7 @@
 """The estimate adds up what is missing at a measured speed; the order of work needs only its shape."""
 
 import pytest
-from tiny_study import tiny
+from tiny_study import TINY, tiny
 
 from sweep import cost, plan
 from sweep.store import open_store
@@ -68,3 +68,9 @@ def test_the_longest_training_comes_first(tmp_path):
     longer = config.model_copy(update={"recipe": config.recipe.model_copy(update={"epochs": 50})})
     standard = config.model_copy(update={"method": "st"})
     assert cost.relative_cost(longer) > cost.relative_cost(config) > cost.relative_cost(standard)
+
+
+def test_a_study_of_one_epoch_can_be_measured_too(tmp_path):
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0], train={**TINY["train"], "epochs": 1})
+    (speed,) = cost.measure([study.config("at").model_dump_json()], 1.0, {})["speeds"]
+    assert speed["step"] > 0 and speed["pass"] > 0

@@ -6,12 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from tiny_study import tiny
 
 from sweep import evaluate as command
 from sweep import evaluation as work
+from sweep import plan
 from sweep.checkpoints import trial_parts
-from sweep.diagnosis import diagnose_trial, is_diagnosed
+from sweep.diagnosis import diagnose_trial, diagnostics_path
 from sweep.errors import UserError
+from sweep.evaluation_work import diagnoses_of
 from sweep.identity import NUMERICS_VERSION, trial_hash
 from sweep.store import FORMAT, open_store
 from trainers.config import Recipe, Selection, TrialConfig
@@ -75,12 +78,36 @@ def test_absent_trials_and_checkpoints_are_named(trained):
         trial_parts(store.uri, trial, "best_validation", None, "cpu")
 
 
-def test_diagnostics_are_stored_once_with_their_arrays(trained):
+def test_diagnostics_are_stored_once_with_their_arrays_and_settings(trained):
     store, trial, _ = trained
-    assert not is_diagnosed(store, trial, "last")
-    record = diagnose_trial(store.uri, trial, "last", None, epsilon=0.1, images=20)
-    assert is_diagnosed(store, trial, "last")
-    with np.load(io.BytesIO(store.read(f"diagnostics/{trial[:16]}/last.npz")), allow_pickle=False) as arrays:
+    record = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
+    place = f"diagnostics/{trial[:16]}"
+    with np.load(io.BytesIO(store.read(f"{place}/{record['arrays']}")), allow_pickle=False) as arrays:
         assert arrays["train_margin"].shape == (20,)
         assert record["summary"]["train_margin_mean"] == pytest.approx(arrays["train_margin"].mean(), rel=1e-5)
-    assert diagnose_trial(store.uri, trial, "last", None) == store.read_json(f"diagnostics/{trial[:16]}/last.json")
+    assert (record["epsilon"], record["images"]) == ("0.1", 20)
+    before = set(store.list(place))
+    again = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
+    assert again == store.read_json(diagnostics_path(trial, "last", "0.1", 20)) and set(store.list(place)) == before
+
+
+def test_diagnostics_with_other_settings_stand_beside_the_first(trained):
+    store, trial, _ = trained
+    first = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
+    for epsilon, images in (("0.1", 10), ("0.3", 20)):
+        other = diagnose_trial(store.uri, trial, "last", None, epsilon=epsilon, images=images)
+        assert (other["epsilon"], other["images"]) == (epsilon, images)
+        assert other["summary"] != first["summary"] and other["arrays"] != first["arrays"]
+    assert store.read_json(diagnostics_path(trial, "last", "0.1", 20))["summary"] == first["summary"]
+
+
+def test_a_study_asks_for_diagnostics_with_its_own_settings(tmp_path):
+    evaluation = {"suite": "logit_scaling", "epsilon": "0.1", "images": 20, "diagnostics": True}
+
+    def asked(**changes):
+        study = tiny(tmp_path, methods={"at": {}}, search=None, evaluation={**evaluation, **changes})
+        return diagnoses_of(study, plan.expand(study)[0])
+
+    assert set(asked()) == {"best_validation", "last"} and asked() == asked(shards=2)
+    places = [asked()["last"], asked(epsilon="8/255")["last"], asked(images=10)["last"], asked(images=None)["last"]]
+    assert len(set(places)) == 4 and len({path.rpartition("/")[0] for path in places}) == 1

@@ -1,6 +1,7 @@
 """What another shell is told about a sweep, from the store alone."""
 
 import json
+import threading
 import time
 
 import pytest
@@ -126,3 +127,26 @@ def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sw
     assert ("at", 2) in columns(other)
     longer = run_part(methods=["at"], seeds=[0], overrides=["train.epochs=3"])
     assert columns(longer) == {("at", 0)}
+
+
+def test_two_writers_of_a_manifest_lose_nothing_of_each_other(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    whole_write = type(store).write_json
+
+    def slow_write(self, path, record):
+        time.sleep(0.2)
+        whole_write(self, path, record)
+
+    monkeypatch.setattr(type(store), "write_json", slow_write)
+
+    def write(method):
+        part = Study.load("digits", methods=[method])
+        store.write_manifest(plan.manifest(part, plan.expand(part)))
+
+    threads = [threading.Thread(target=write, args=(method,)) for method in ("at", "st", "trades")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {cell["label"] for cell in store.manifest("digits")["cells"]} == {"at", "st", "trades"}
+    assert not store.claims()

@@ -1,6 +1,8 @@
 """Studies on other people's machines: files that their schedulers accept, and a real submission with a token."""
 
+import functools
 import json
+import operator
 import os
 import re
 import shlex
@@ -41,11 +43,58 @@ def test_every_shipped_study_gives_a_manifest_that_kuberay_accepts(study, tmp_pa
     assert ("nvidia.com/gpu" in gpus) == (study != "digits")
 
 
-def test_the_schema_catches_a_misspelt_key(tmp_path):
+def places(value, path=()):
+    """The way to every mapping whose keys Kubernetes knows; parameters of `ray start` and resources are free names."""
+    if isinstance(value, dict) and not (path and path[-1] in ("rayStartParams", "limits", "requests")):
+        yield path
+        for key, below in value.items():
+            yield from places(below, (*path, key))
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from places(below, (*path, index))
+
+
+def test_the_schema_catches_every_misspelt_key(tmp_path):
+    text = write("kuberay", tmp_path / "job.yaml", "--study", "cifar10_rn18", "--claim", "data")
+    found = list(places(yaml.safe_load(text)))
+    assert len(found) >= 17
+    for path in found:
+        for key in functools.reduce(operator.getitem, path, yaml.safe_load(text)):
+            # Written out: in the YAML, mounts and volumes of head and workers are one anchored value.
+            manifest = json.loads(json.dumps(yaml.safe_load(text)))
+            place = functools.reduce(operator.getitem, path, manifest)
+            place[f"{key}s"] = place.pop(key)
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(manifest, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "backoffLimit"), "3"),
+        (("spec", "submissionMode"), "K8sJob"),
+        (("spec", "shutdownAfterJobFinishes"), "true"),
+        (("spec", "rayClusterSpec", "rayVersion"), 2.5),
+        (("spec", "rayClusterSpec", "authOptions", "mode"), "tokens"),
+        (("spec", "rayClusterSpec", "headGroupSpec", "rayStartParams", "num-cpus"), 0),
+        (("spec", "rayClusterSpec", "workerGroupSpecs", 0, "replicas"), "2"),
+        (("spec", "rayClusterSpec", "workerGroupSpecs", 0, "rayStartParams"), None),
+    ],
+)
+def test_the_schema_catches_values_of_the_wrong_kind(tmp_path, path, value):
     manifest = yaml.safe_load(write("kuberay", tmp_path / "job.yaml"))
-    manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
+    functools.reduce(operator.getitem, path[:-1], manifest)[path[-1]] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(manifest, SCHEMA)
+
+
+def test_an_amount_of_memory_that_kubernetes_does_not_know_is_refused(tmp_path):
+    for amount in ("64Gi", "64G", "1.5Ti", "65536Mi"):
+        manifest = yaml.safe_load(write("kuberay", tmp_path / "job.yaml", "--memory", amount))
+        jsonschema.validate(manifest, SCHEMA)
+    for amount in ("64GB", "64 Gi", "much", "64gi"):
+        with pytest.raises(UserError, match="--memory"):
+            write("kuberay", tmp_path / "job.yaml", "--memory", amount)
 
 
 def test_values_with_special_characters_survive_yaml_and_shell(tmp_path):

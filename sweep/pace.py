@@ -1,0 +1,49 @@
+"""How long the rest of a sweep takes, judged by how long its finished pieces took."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from sweep.jobs import Job
+
+# Trainings and attacks get a pace each: how they compare is only guessed until pieces of both are done.
+STAGES = {"candidate": "train", "train": "train", "evaluate": "evaluate", "diagnose": "diagnose"}
+
+
+class Pace:
+    def __init__(self) -> None:
+        self._cost: dict[str, float] = defaultdict(float)
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._busy = 0.0  # with the starts of processes, which later pieces find running
+        self._began: float | None = None
+
+    def begin(self, job: Job) -> None:
+        job.began = time.monotonic()
+        self._began = self._began or job.began
+
+    def end(self, job: Job) -> None:
+        if job.began:  # what another driver did took no time here
+            taken = time.monotonic() - job.began
+            self._cost[STAGES[job.kind]] += job.cost
+            self._seconds[STAGES[job.kind]] += min(taken, job.seconds or taken)
+            self._busy += taken
+
+    def seconds_left(self, left: Mapping[str, float], running: Iterable[Job]) -> float | None:
+        """Wall time for this much cost of each stage, as many pieces at once as so far; None before the first end."""
+        cost, seconds = sum(self._cost.values()), sum(self._seconds.values())
+        if not cost or self._began is None:
+            return None
+        now = time.monotonic()
+        busy = self._busy + sum(now - job.began for job in running if job.began)
+        at_once = max(1.0, busy / max(now - self._began, 1e-9))
+        return sum(amount * self._rate(name, amount, seconds / cost) for name, amount in left.items()) / at_once
+
+    def _rate(self, stage: str, left: float, of_all: float) -> float:
+        """Seconds for a unit of cost. First pieces are not typical: they count by the share that is done."""
+        done = self._cost[stage]
+        if not done:
+            return of_all
+        weight = done / (done + 0.2 * (done + left))
+        return weight * self._seconds[stage] / done + (1 - weight) * of_all
