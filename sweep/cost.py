@@ -38,6 +38,11 @@ def batches(config: TrialConfig) -> int:
     return -(-images // config.recipe.batch_size)
 
 
+def epochs(config: TrialConfig) -> int:
+    steps = config.recipe.steps
+    return config.recipe.epochs if steps is None else -(-steps // batches(config))
+
+
 def estimate(
     study: Study,
     cells: Sequence[plan.Cell],

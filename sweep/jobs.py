@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.claims import Claim
+from sweep.cost import epochs
 from sweep.evaluation import Evaluation
 from sweep.identity import folder
 from sweep.search import Candidate, Search
@@ -35,7 +36,20 @@ class Job:
     started: bool = False
     began: float = 0.0  # by the monotonic clock
     seconds: float = 0.0  # that its worker says it took
+    resumed_at: float | None = None  # the share of its training that was done before it began, known at its first epoch
+    share: float = 0.0  # of its training that is done
     fills_column: bool = False  # all trainings of its label have ended
+
+    @property
+    def done_here(self) -> float:
+        """The cost of what was trained since it began."""
+        return self.cost * (self.share - (self.resumed_at or 0.0))
+
+    def reached(self, epoch: int) -> None:
+        """An epoch, counted from 0, has ended."""
+        if self.resumed_at is None:
+            self.resumed_at = min(1.0, epoch / self.payload["epochs"])
+        self.share = min(1.0, (epoch + 1) / self.payload["epochs"])
 
     @property
     def title(self) -> str:
@@ -91,7 +105,7 @@ def payload(
         "trial": trial,
         "folder": f"trials/{folder(trial)}",
         "config": config.model_dump(mode="json"),
-        "epochs": config.recipe.epochs,
+        "epochs": epochs(config),
         **more,
     }
 

@@ -1,4 +1,4 @@
-"""How long the rest of a sweep takes, judged by how long its finished pieces took."""
+"""How long the rest of a sweep takes, judged by how long its pieces took so far."""
 
 from __future__ import annotations
 
@@ -20,30 +20,37 @@ class Pace:
         self._began: float | None = None
 
     def begin(self, job: Job) -> None:
-        job.began = time.monotonic()
+        job.began, job.resumed_at = time.monotonic(), None
         self._began = self._began or job.began
 
     def end(self, job: Job) -> None:
         if job.began:  # what another driver did took no time here
             taken = time.monotonic() - job.began
-            self._cost[STAGES[job.kind]] += job.cost
+            self._cost[STAGES[job.kind]] += job.cost * (1 - (job.resumed_at or 0.0))
             self._seconds[STAGES[job.kind]] += min(taken, job.seconds or taken)
             self._busy += taken
 
     def seconds_left(self, left: Mapping[str, float], running: Iterable[Job]) -> float | None:
-        """Wall time for this much cost of each stage, as many pieces at once as so far; None before the first end."""
-        cost, seconds = sum(self._cost.values()), sum(self._seconds.values())
+        """Wall time for this much cost of each stage, as many pieces at once as so far; None before the first epoch."""
+        now = time.monotonic()
+        busy, costs, taken = self._busy, self._cost.copy(), self._seconds.copy()
+        for job in running:
+            if job.began:
+                busy += now - job.began
+            if job.began and job.share:
+                costs[STAGES[job.kind]] += job.done_here
+                taken[STAGES[job.kind]] += now - job.began
+        cost, seconds = sum(costs.values()), sum(taken.values())
         if not cost or self._began is None:
             return None
-        now = time.monotonic()
-        busy = self._busy + sum(now - job.began for job in running if job.began)
         at_once = max(1.0, busy / max(now - self._began, 1e-9))
-        return sum(amount * self._rate(name, amount, seconds / cost) for name, amount in left.items()) / at_once
+        rates = {name: _rate(costs[name], taken[name], amount, seconds / cost) for name, amount in left.items()}
+        return sum(amount * rates[name] for name, amount in left.items()) / at_once
 
-    def _rate(self, stage: str, left: float, of_all: float) -> float:
-        """Seconds for a unit of cost. First pieces are not typical: they count by the share that is done."""
-        done = self._cost[stage]
-        if not done:
-            return of_all
-        weight = done / (done + 0.2 * (done + left))
-        return weight * self._seconds[stage] / done + (1 - weight) * of_all
+
+def _rate(done: float, seconds: float, left: float, of_all: float) -> float:
+    """Seconds for a unit of cost. First pieces are not typical: they count by the share that is done."""
+    if not done:
+        return of_all
+    weight = done / (done + 0.2 * (done + left))
+    return weight * seconds / done + (1 - weight) * of_all

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweep.jobs import Job
     from sweep.scheduling import Work
 
 REFRESH_SECONDS = 0.5
@@ -144,7 +145,7 @@ class Display:
         for column in ("stage", "done", "running", "waiting", "now"):
             table.add_column(column)
         for kind, noun in NAMES.items():
-            now = [job.title for job in work.running if job.kind == kind and job.started]
+            now = [_now(job) for job in work.running if job.kind == kind and job.started]
             shown = ", ".join(now[:4]) + (f" and {len(now) - 4} more" if len(now) > 4 else "")
             waiting = sum(job.kind == kind for job in (*work.ready, *work.running) if not job.started)
             if not (now or waiting or work.done[kind]):
@@ -155,6 +156,10 @@ class Display:
         )
         table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {_time_left(work)}"
         return table
+
+
+def _now(job: Job) -> str:
+    return f"{job.title} {job.share:.0%}" if job.share else job.title
 
 
 def _time_left(work: Work) -> str:

@@ -61,9 +61,9 @@ class Work:
     def seconds_left(self) -> float | None:
         """A guess at the wall time of all that is left, queued or not; None before anything is done."""
         left = {"train": self._expected_trainings(), "evaluate": self._expected_evaluations(), "diagnose": 0.0}
-        for job, share in [*((job, 1.0) for job in self.ready), *((job, 0.5) for job in self.running)]:
+        for job in [*self.ready, *self.running]:
             if job.kind != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
-                left[STAGES[job.kind]] += share * job.cost
+                left[STAGES[job.kind]] += job.cost * (1 - job.share)
         return self.pace.seconds_left(left, self.running)
 
     def next_job(self) -> Job | None:

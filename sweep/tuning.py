@@ -134,6 +134,8 @@ class Watch(Unsaved, Callback):
         # An epoch's own time: between two reports, the first of which came after imports and data.
         self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), result.get("seconds", 0.0))
         self.seen[trial.trial_id] = time.monotonic()
+        if "epoch" in result and trial.trial_id in self.queue.jobs:
+            self.queue.jobs[trial.trial_id].reached(result["epoch"])
         if result.get("state"):
             self._end(trial.trial_id)
 

@@ -302,6 +302,22 @@ def test_the_time_left_follows_the_pace_of_each_stage(monkeypatch):
     assert pace.seconds_left({"train": 0.0, "evaluate": 0.0}, running) == 0
 
 
+def test_the_epochs_of_a_running_training_give_a_time_before_any_has_ended(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pace, job = Pace(), Job("train", "t", "t", "at", 0, cost=10.0, payload={"epochs": 10})
+    pace.begin(job)
+    assert pace.seconds_left({"train": 10.0}, [job]) is None
+    now = 106.0
+    for epoch in (4, 5, 6):  # it was begun before: four epochs were not trained here
+        job.reached(epoch)
+    # Two seconds an epoch, three of ten to go.
+    assert pace.seconds_left({"train": job.cost * (1 - job.share)}, [job]) == pytest.approx(6)
+    now = 112.0
+    pace.end(job)
+    assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(40)
+
+
 def test_the_start_of_a_process_is_no_part_of_the_pace(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
