@@ -215,3 +215,12 @@ def test_rungs_and_cut_offs_by_hand():
     assert judged([0.2], {1: 0.3}) == (1, True)
     assert judged([0.3, 0.1], {1: 0.3}) == (2, False)
     assert judged([None, None, 0.1, 0.9], {1: 0.3, 3: 0.3}) == (3, True)
+
+
+def test_searches_on_the_recorded_grid_find_its_best_with_a_third_of_its_epochs():
+    """Played on trainings that were recorded, so that nothing but the search itself is judged."""
+    from benchmarks.search_efficiency import LIMIT, evaluate
+
+    for what, measured in evaluate().items():
+        assert measured["median_regret"] <= measured["standard_error"], what
+        assert measured["median_share_of_epochs"] <= LIMIT, what
