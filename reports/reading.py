@@ -17,6 +17,7 @@ from sweep.store import Store
 
 # Trials. Below this, starting a process costs more than it saves.
 MANY = 500
+FIRST_SHARE = 0.55  # of the trials, for the first process: the second one has to start and to hand over
 # A path, and what stands there or why it cannot be read.
 Content = tuple[str, bytes | str]
 
@@ -42,7 +43,7 @@ def read_trials(store: Store, trials: Sequence[str]) -> Found:
         return _read_remote(store, trials)
     if len(trials) < MANY or (os.cpu_count() or 1) < 2:
         return _read_folder(str(folder), trials)
-    middle = len(trials) // 2
+    middle = round(FIRST_SHARE * len(trials))
     reader = _start_reader(folder, trials[middle:])
     first = _read_folder(str(folder), trials[:middle])
     second = _answer_of(reader)
@@ -116,7 +117,7 @@ def _contents(folder: str, paths: Iterable[str]) -> Iterator[Content]:
 
 
 def _start_reader(folder: Path, trials: Sequence[str]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    """A second process reads the second half. multiprocessing is not used: its workers run the caller's main module
+    """A second process reads the second part. multiprocessing is not used: its workers run the caller's main module
     again, or fork it with all its threads."""
     package = str(Path(__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))}

@@ -46,7 +46,7 @@ class ReportData:
                  `status` one of waiting (for a search), missing, done, collapsed, failed; `last_epoch` the last row
                  of the curve.
     evaluations  one row per trial, checkpoint and attack. Accuracies are in [0, 1]; `epsilon` is text such as 8/255;
-                 `settings` the attack's full description; `phases` the accuracy after each AutoAttack phase.
+                 `settings` the attack's full description.
     Curves, diagnostics and verdicts of phases are read when asked for: a large store would not fit in memory.
     """
 
@@ -162,7 +162,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
     _note_foreign(store, problems)
     planned = _plan(manifests, problems)
     names = sorted({row["trial"] for row in planned if TRIAL_FOLDER.fullmatch(row["trial"])})
-    with _no_collection():
+    with no_collection():
         found = read_trials(store, names)
         cells = _cells(planned, found)
         evaluations, verdicts = _evaluations(found)
@@ -200,7 +200,7 @@ def _manifests(store: Store, problems: list[Problem]) -> dict[str, Record]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Without looking for cycles: there are none among hundreds of thousands of rows, and each look takes longer."""
     before = gc.isenabled()
     gc.disable()

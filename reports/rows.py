@@ -24,7 +24,7 @@ FORMAT = 1
 CURVE = b'"curve":['
 EVALUATION_COLUMNS = [
     *("trial", "checkpoint", "attack_id", "attack", "epsilon", "settings", "images", "accuracy", "clean_accuracy"),
-    *("warnings", "phases", "path"),
+    *("warnings", "path"),
 ]
 # Character -> how many of its six bits are set, or UNKNOWN to base64.
 UNKNOWN = 255
@@ -86,9 +86,8 @@ def evaluation_row(path: str, data: bytes) -> EvaluationRow | Problem:
             raise ValueError(f"belongs to {str(record['trial'])[:16]}/{record['checkpoint']}")
         images = int(record["images"])
         accuracy = float(record["accuracy"])
-        phases = record.get("phases") or {}
         clean = [record["clean"]] if record.get("clean") else []
-        survivors, *others = count_survivors([record["verdicts"], *phases.values(), *clean], images)
+        survivors, *right = count_survivors([record["verdicts"], *clean], images)
         if abs(survivors / images - accuracy) > 0.5 / images:
             raise ValueError(f"accuracy {accuracy} is not that of its verdicts, {survivors / images:.6g}")
         attack = record["attack"]
@@ -101,9 +100,8 @@ def evaluation_row(path: str, data: bytes) -> EvaluationRow | Problem:
             _shared(attack),
             images,
             survivors / images,
-            others[-1] / images if clean else None,
+            right[0] / images if right else None,
             tuple(map(str, record.get("warnings") or ())),
-            {phase: count / images for phase, count in zip(phases, others, strict=False)},
             path,
             record["verdicts"],
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from reports import csv_files, latex, markdown
 from reports.layout import Table
 from reports.measures import Results
-from reports.records import Problem, ReportData, load
+from reports.records import Problem, ReportData, load, no_collection
 from reports.tables import paper_tables, study_tables
 from sweep.store import open_store
 
@@ -24,18 +24,19 @@ def write(
     keep_current: bool = False,
 ) -> list[Path]:
     """With `keep_current` the figures and the page stay as they are if no record has changed since they were made."""
-    data = _with_cells(load(store_uri, studies))
-    results = Results(data)
-    by_study = {study: study_tables(results, study) for study in data.manifests}
-    paper = paper_tables(results)
-    out.mkdir(parents=True, exist_ok=True)
-    every = paper + [table for tables in by_study.values() for table in tables]
-    written = [
-        _text(out / "tables.md", markdown.write(results, by_study, paper)),
-        _text(out / "tables.tex", latex.document(shown(every))),
-        _text(out / "numbers.tex", latex.numbers(results, shown(every))),
-        _text(out / "tables.csv", csv_files.cells(every)),
-    ]
+    with no_collection():
+        data = _with_cells(load(store_uri, studies))
+        results = Results(data)
+        by_study = {study: study_tables(results, study) for study in data.manifests}
+        paper = paper_tables(results)
+        out.mkdir(parents=True, exist_ok=True)
+        every = paper + [table for tables in by_study.values() for table in tables]
+        written = [
+            _text(out / "tables.md", markdown.write(results, by_study, paper)),
+            _text(out / "tables.tex", latex.document(shown(every))),
+            _text(out / "numbers.tex", latex.numbers(results, shown(every))),
+            _text(out / "tables.csv", csv_files.cells(every)),
+        ]
     if figures:
         from reports.figures import draw_all
         from reports.page import write_page

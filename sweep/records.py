@@ -33,7 +33,7 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
         raise BrokenRecord(path, f"not JSON ({fault})") from None
     if not isinstance(record, dict) or not isinstance(record.get("sha256"), str):
         raise BrokenRecord(path, "no checksum")
-    if not _untouched(data, record["sha256"]):
+    if not _untouched(data, data.find(_KEY + record["sha256"].encode() + b'"'), record["sha256"]):
         # Reformatted by some tool, perhaps: the content counts, not its spelling.
         rest = {key: value for key, value in record.items() if key != "sha256"}
         if hashlib.sha256(_dump(rest)).hexdigest() != record["sha256"]:
@@ -43,19 +43,23 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
 
 def is_intact(data: bytes) -> bool:
     """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
-    start = data.rfind(_KEY) + len(_KEY)
-    return start >= len(_KEY) and _untouched(data, data[start : start + 64].decode("ascii", errors="replace"))
+    place = data.rfind(_KEY)
+    start = place + len(_KEY)
+    return _untouched(data, place, data[start : start + 64].decode("ascii", errors="replace"))
 
 
-def _untouched(data: bytes, expected: str) -> bool:
-    """Whether the bytes are exactly as written, found without dumping the record again (ten times faster)."""
-    mark = _KEY + expected.encode() + b'"'
-    before, found, after = data.partition(mark)
-    if not found:
+def _untouched(data: bytes, place: int, expected: str) -> bool:
+    """Whether the bytes, with their checksum at this place, are exactly as written: nothing is dumped for it."""
+    end = place + len(_KEY) + len(expected)
+    if place < 0 or data[end : end + 1] != b'"':
         return False
     # One comma goes with the key: the one after it, or the one before when it is the last key.
-    rest = before + after[1:] if after.startswith(b",") else before.removesuffix(b",") + after
-    return hashlib.sha256(rest).hexdigest() == expected
+    first = data[end + 1 : end + 2] == b","
+    last = not first and data[place - 1 : place] == b","
+    view = memoryview(data)
+    found = hashlib.sha256(view[: place - last])
+    found.update(view[end + 1 + first :])
+    return found.hexdigest() == expected
 
 
 def _dump(value: Any) -> bytes:

@@ -64,8 +64,8 @@ class MethodView:
         study, found = self.study, []
         for trial in self.trials:
             one = study.results.evaluation(study.name, trial, study.checkpoint, "autoattack", study.epsilon)
-            if one is not None and phase in study.phases.get(one.path, {}):
-                found.append(100 * study.phases[one.path][phase])
+            if one is not None and phase in study.phases(one.path):
+                found.append(100 * study.phases(one.path)[phase])
         return np.array(found)
 
     def curves(self, column: str) -> list[np.ndarray]:
@@ -102,6 +102,7 @@ class StudyView:
         entries = manifest.get("searches") or []
         self.searches = [self.data.searches[entry["id"]] for entry in entries if entry["id"] in self.data.searches]
         self._curves: dict[str, pd.DataFrame] = {}
+        self._phases: dict[str, dict[str, float]] = {}
         self._diagnostics: dict[tuple[str, str], Diagnostics | None] = {}
 
     @cached_property
@@ -132,12 +133,11 @@ class StudyView:
     def display(self, label: str) -> str:
         return next((method.name for method in self.methods if method.label == label), plain(label))
 
-    @cached_property
-    def phases(self) -> dict[str, dict[str, float]]:
-        """Path of an AutoAttack evaluation -> accuracy after each phase."""
-        table = self.data.evaluations
-        table = table[table["attack"] == "autoattack"]
-        return dict(zip(table["path"], table["phases"], strict=True))
+    def phases(self, path: str) -> dict[str, float]:
+        """Accuracy after each phase of an AutoAttack evaluation."""
+        if path not in self._phases:
+            self._phases[path] = {name: float(left.mean()) for name, left in self.data.phase_verdicts(path).items()}
+        return self._phases[path]
 
     def curve(self, trial: str) -> pd.DataFrame:
         if trial not in self._curves:
