@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from sweep import evaluation as work
 from sweep.checkpoints import Outside, load_outside
+from sweep.errors import UserError
 from sweep.store import open_store
 from trainers import data, models
 from trainers.config import as_float
@@ -265,7 +266,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model, images, labels = classifier(options.data_dir, options.checkpoint)
+    try:
+        model, images, labels = classifier(options.data_dir, options.checkpoint)
+    except (data.DataMissing, UserError) as fault:
+        parser.error(str(fault))
     radius = TRAINED_RADIUS if options.checkpoint else FITTED_RADIUS
     measures: dict[str, Callable[[], list[Row]]] = {
         "storage": measure_storage,
