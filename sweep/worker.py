@@ -138,8 +138,11 @@ def provenance(job: Mapping[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
-    for name in ("torch", "ray", "robustsweep"):
+    import torch
+
+    # Its own word says which build it is (2.13.0+cu130), which the package's metadata may leave out.
+    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    for name in ("ray", "robustsweep"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
