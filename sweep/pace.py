@@ -37,7 +37,7 @@ class Pace:
         for job in running:
             if job.began:
                 busy += now - job.began
-            if job.began and job.share:
+            if job.began and job.resumed_at is not None:
                 costs[STAGES[job.kind]] += job.done_here
                 taken[STAGES[job.kind]] += now - job.began
         cost, seconds = sum(costs.values()), sum(taken.values())

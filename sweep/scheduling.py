@@ -128,7 +128,7 @@ class Work:
         known = next((cell for cell in self.cells if cell.trial is not None), None)
         evaluations = evaluation_work.evaluations_of(self.study, known) if known else []
         self._evaluation_cost = sum(evaluation_work.relative_cost(one) for one in evaluations)  # of each trial
-        write_manifest(self.study, self.store, self.cells)
+        self.store.write_manifest(plan.manifest(self.study, self.cells))
         # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
         stored = {*self.store.evaluation_paths(), *self.store.list("diagnostics")}
         for cell, state in zip(self.cells, plan.states(self.cells, self.store), strict=True):
@@ -285,7 +285,3 @@ class Work:
 
     def _expected_evaluations(self) -> float:
         return max(0.0, self._evaluation_cost * len(self.cells) - self._evaluated)
-
-
-def write_manifest(study: Study, store: Store, cells: list[plan.Cell]) -> None:
-    store.write_manifest(plan.manifest(study, cells))

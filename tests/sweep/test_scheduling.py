@@ -1,26 +1,14 @@
-"""The order of a sweep's work, its claims, and its loggers, without a Ray cluster."""
+"""The order of a sweep's work, and its claims, without a Ray cluster."""
 
-import contextlib
 import math
-import sys
-import threading
-import time
-from types import SimpleNamespace
 
-import pytest
 from tiny_study import tiny
 
 from sweep import engine
 from sweep.devices import Resources
-from sweep.errors import UserError
-from sweep.jobs import Job
-from sweep.loggers import Curves, callbacks, curve_values, run_name
-from sweep.pace import Pace
-from sweep.progress import Display, Summary, duration
-from sweep.ray_session import WithoutRaylet
 from sweep.scheduling import Work
 from sweep.store import open_store
-from sweep.tuning import Queue, Watch
+from sweep.tuning import Queue
 
 COMMON = {"store": "", "data_dir": "", "cpus": 1.0, "plugins": {}, "commit": None, "numerics": 1, "command": "sweep"}
 
@@ -221,153 +209,3 @@ def test_a_broken_record_is_computed_again(tmp_path):
     (again,) = drain(second := work(study, store))
     assert again.payload["trial"] == job.payload["trial"]
     second.close()
-
-
-def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):
-    study, store = tiny(tmp_path), open_store(tmp_path / "store")
-    assert len(callbacks(["tensorboard"], study, store)) == 1
-    with pytest.raises(UserError, match="known: tensorboard"):
-        callbacks(["tensorbord"], study, store)
-    job = {"kind": "train", "label": "at", "seed": 2, "trial": "0123456789abcdef"}
-    assert run_name("tiny", job) == "tiny/at-seed2-01234567"
-    row = {"train_loss": 1.0, "test_pgd_accuracy": 0.5, "pid": 3, "time_total_s": 1.0, "validation_pgd_accuracy": None}
-    assert curve_values(row) == {"train_loss": 1.0, "test_pgd_accuracy": 0.5}
-
-
-class Rows(Curves):
-    package = "rows"
-
-    def __init__(self, folder, study):
-        super().__init__(folder, study)
-        self.rows = []
-
-    def open(self, name, job):
-        return name
-
-    def log(self, run, values, epoch):
-        if epoch == 7:
-            raise OSError("no answer")
-        self.rows.append((run, epoch, values))
-
-    def close(self, run):
-        self.rows.append((run, "closed"))
-
-
-def test_a_logger_gets_one_row_per_epoch_and_is_switched_off_when_it_fails(tmp_path, capsys):
-    rows = Rows(tmp_path, "tiny")
-    job = {"kind": "train", "label": "at", "seed": 2, "trial": "0123456789abcdef"}
-    trial = SimpleNamespace(trial_id="a", config={"job": job})
-    for epoch in range(2):
-        rows.on_trial_result(0, [], trial, {"epoch": epoch, "train_loss": 1.0, "seconds": 3.0})
-    rows.on_trial_result(0, [], trial, {"images": 20})  # an evaluation
-    rows.on_trial_result(0, [], trial, {"state": "done"})
-    rows.on_trial_complete(0, [], trial)
-    name = "tiny/at-seed2-01234567"
-    assert rows.rows == [(name, 0, {"train_loss": 1.0}), (name, 1, {"train_loss": 1.0}), (name, "closed")]
-    for epoch in (7, 8):
-        rows.on_trial_result(0, [], trial, {"epoch": epoch, "train_loss": 1.0})
-    assert len(rows.rows) == 3 and capsys.readouterr().err == "rows is switched off: no answer\n"
-
-
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_logger_that_is_not_installed_is_refused_with_the_way_to_get_it(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UserError, match=rf"logger {name} is not installed: pip install 'robustsweep\[{name}\]'"):
-        callbacks([name], tiny(tmp_path), open_store(tmp_path / "store"))
-
-
-def test_the_time_left_follows_the_pace_of_each_stage(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    pace = Pace()
-    trainings = [Job("train", str(n), str(n), "at", n, cost=10.0, payload={}) for n in range(3)]
-    evaluation = Job("evaluate", "e", "e", "at", 0, cost=100.0, payload={})
-    assert pace.seconds_left({"train": 10.0}, []) is None
-    for job in trainings[:2]:
-        pace.begin(job)
-    now = 120.0
-    for job in trainings[:2]:
-        pace.end(job)
-    # Two at once, two seconds a unit; what evaluations cost is guessed from trainings.
-    assert pace.seconds_left({"train": 30.0, "evaluate": 0.0}, []) == pytest.approx(30)
-    assert pace.seconds_left({"train": 30.0, "evaluate": 100.0}, []) == pytest.approx(130)
-    pace.begin(evaluation)
-    pace.begin(trainings[2])
-    now = 130.0
-    pace.end(evaluation)
-    # Their own pace is a tenth of a second a unit, and counts the more the more of them are done.
-    running = [trainings[2]]
-    few, many = (pace.seconds_left({"train": 0.0, "evaluate": left}, running) / left for left in (10_000.0, 1.0))
-    assert 0.1 / 2 < many < few < 2 / 2
-    assert pace.seconds_left({"train": 0.0, "evaluate": 0.0}, running) == 0
-
-
-def test_the_epochs_of_a_running_training_give_a_time_before_any_has_ended(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    pace, job = Pace(), Job("train", "t", "t", "at", 0, cost=10.0, payload={"epochs": 10})
-    pace.begin(job)
-    assert pace.seconds_left({"train": 10.0}, [job]) is None
-    now = 106.0
-    for epoch in (4, 5, 6):  # it was begun before: four epochs were not trained here
-        job.reached(epoch)
-    # Two seconds an epoch, three of ten to go.
-    assert pace.seconds_left({"train": job.cost * (1 - job.share)}, [job]) == pytest.approx(6)
-    now = 112.0
-    pace.end(job)
-    assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(40)
-
-
-def test_the_start_of_a_process_is_no_part_of_the_pace(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    pace, job = Pace(), Job("train", "t", "t", "at", 0, cost=10.0, payload={})
-    pace.begin(job)
-    now, job.seconds = 130.0, 5.0
-    pace.end(job)
-    assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(10)
-
-
-def test_a_piece_whose_process_died_does_not_count_as_running_until_it_starts_again(tmp_path):
-    queue = SimpleNamespace(jobs={"a": Job("train", "t", "t", "at", 0, 1.0, {})}, work=SimpleNamespace(pace=Pace()))
-    watch, trial = Watch(queue, 60.0, lambda: None), SimpleNamespace(trial_id="a")
-    for happens, running in (
-        (watch.on_trial_start, True),
-        (watch.on_trial_recover, False),
-        (watch.on_trial_start, True),
-    ):
-        happens(0, [], trial)
-        assert queue.jobs["a"].started is running
-
-
-def test_a_pipe_gets_plain_lines(tmp_path, capsys):
-    queue = work(tiny(tmp_path, search=None), open_store(tmp_path / "store"))
-    display = Display("Tiny")
-    display.update(queue)
-    display.close()
-    queue.close()
-    assert "0 failed; left unknown" in capsys.readouterr().err
-
-
-def test_what_rays_listener_prints_stays_out_of_the_display(capsys):
-    with contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
-        for name in ("ray_listen_error_messages", "another"):
-            thread = threading.Thread(target=print, args=(f"from {name}",), name=name)
-            thread.start()
-            thread.join()
-        print("from the sweep")
-    assert capsys.readouterr().out == "from another\nfrom the sweep\n"
-
-
-def test_the_summary_names_failures_paths_and_the_way_on():
-    failure = {
-        "title": "at seed 1",
-        "reason": "no memory",
-        "log": ["a", "b"],
-        "command": "sweep again",
-        "trial": "0" * 64,
-    }
-    text = Summary("s", False, failed=[failure], device_use=0.97, seconds=60, store="/store", command="sweep").text()
-    assert "devices 97% busy" in text and "failed: at seed 1: no memory" in text
-    assert "run it again: sweep again" in text and "store: /store" in text
-    assert duration(30) == "30 s" and duration(600) == "10.0 min" and duration(7200) == "2.0 h"
