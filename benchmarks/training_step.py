@@ -1,9 +1,10 @@
 """What a training step costs, against the official loop written plainly and against each method's floor.
 
-    python -m benchmarks.training_step [--methods at sovr] [--repeats 3] [--batch-size 32]
+    python -m benchmarks.training_step [--methods at sovr] [--rounds 3] [--batch-size 32]
 
-PreActResNet-18, PGD-10, one thread, processor time, interleaved rounds, ratios of the fastest round of each (what else
-the machine does only ever adds time). A floor is the bare forwards and backwards a method cannot do without, on the
+PreActResNet-18, PGD-10, one core, processor time. The speed of a machine that others share changes by a tenth from one
+second to the next, so the steps of a round take turns pass by pass: each pass of one has a pass of every other beside
+it. Ratios are the median of the rounds'. A floor is the bare forwards and backwards a method cannot do without, on the
 network as we train it:
 
     train-mode (at, sovr, ewat)   10 x (train forward + input gradient), closing forward, forward + full backward,
@@ -28,12 +29,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks._turns import in_turns
 from trainers import composition, models
 from trainers.assembly import place
 from trainers.attacks.pgd import LinfAttack
@@ -133,35 +137,36 @@ def same_numbers() -> float:
     return max(float((a.double() - b.double()).abs().max() / (a.double().abs().max() + 1e-12)) for a, b in pairs)
 
 
-def measure(names: list[str], repeats: int, batch_size: int) -> dict[str, list[dict[str, float]]]:
+def measure(names: list[str], rounds: int, batch_size: int) -> dict[str, list[float]]:
+    """Processor seconds of every step and floor, by round."""
     torch.manual_seed(1)
     images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
     noise = torch.rand_like(images) * 2 - 1
     batch = Batch(images, labels, torch.arange(batch_size), {})
-    plain, floor = network(), place(network(), torch.device("cpu"))
+    plain = network()
     plain_optimizer = optimizer_of(plain)
-    cases: dict[str, Callable[[], object]] = {
-        "plain": lambda: plain_step(plain, plain_optimizer, images, labels, noise)
+    cases: dict[str, tuple[nn.Module, Callable[[], object]]] = {
+        "plain": (plain, lambda: plain_step(plain, plain_optimizer, images, labels, noise))
     }
+    for kind in dict.fromkeys(FLOORS[name] for name in names):
+        model = place(network(), torch.device("cpu"))
+        cases[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
     for name in names:
-        kind = FLOORS[name]
-        cases[f"floor {kind}"] = lambda kind=kind: floor_step(kind, floor, images, labels)  # type: ignore[misc]
-        cases[name] = our_step(name, place(network(), torch.device("cpu")), batch)
-    times: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
-    for repeat in range(-1, repeats):  # the first round warms up
-        for case, run in cases.items():
-            wall, processor = time.perf_counter(), time.process_time()
-            run()
-            taken = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
-            print(f"  round {repeat + 1} of {repeats}: {case} {taken['processor']:.2f} s", file=sys.stderr, flush=True)
-            if repeat >= 0:
-                times[case].append(taken)
+        model = place(network(), torch.device("cpu"))
+        cases[name] = (model, our_step(name, model, batch))
+    times: dict[str, list[float]] = {case: [] for case in cases}
+    for number in range(rounds + 1):  # the first round warms up
+        taken = dict(zip(cases, in_turns(list(cases.values())), strict=True))
+        shown = ", ".join(f"{case} {seconds:.2f}" for case, seconds in taken.items())
+        print(f"  round {number} of {rounds}, seconds: {shown}", file=sys.stderr, flush=True)
+        for case, seconds in taken.items():
+            times[case] += [seconds] if number else []
     return times
 
 
-def ratio(times: dict[str, list[dict[str, float]]], case: str, to: str) -> float:
-    """Of the fastest rounds: what else the machine does only ever adds time."""
-    return min(taken["processor"] for taken in times[case]) / min(taken["processor"] for taken in times[to])
+def ratios(times: dict[str, list[float]], case: str, to: str) -> list[float]:
+    """Round by round."""
+    return [one / other for one, other in zip(times[case], times[to], strict=True)]
 
 
 def beside_passes(names: list[str], batch_size: int, repeats: int = 200) -> dict[str, dict[str, float]]:
@@ -178,7 +183,7 @@ def beside_passes(names: list[str], batch_size: int, repeats: int = 200) -> dict
     model.register_forward_hook(count)
     cases: dict[str, Callable[[], object]] = {name: our_step(name, model, batch) for name in names}
     for kind in dict.fromkeys(FLOORS[name] for name in names):
-        cases[f"floor {kind}"] = lambda kind=kind: floor_step(kind, model, batch.images, batch.labels)  # type: ignore[misc]
+        cases[f"floor {kind}"] = partial(floor_step, kind, model, batch.images, batch.labels)
     seconds: dict[str, list[float]] = {case: [] for case in cases}
     counted = dict.fromkeys(cases, 0)
     for repeat in range(-10, repeats):
@@ -241,55 +246,70 @@ def peak_memory(kind: str, batch_size: int) -> float:
     return peak
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--methods", nargs="+", default=list(FLOORS), choices=list(FLOORS))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    names = list(dict.fromkeys(["at", *arguments.methods]))
-    times = measure(names, arguments.repeats, arguments.batch_size)
-    free, update = beside_passes(list(dict.fromkeys([*names, "sovr"])), arguments.batch_size), update_seconds()
+def results(names: list[str], rounds: int, batch_size: int) -> dict[str, Any]:
+    times = measure(names, rounds, batch_size)
+    typical = {case: statistics.median(seconds) for case, seconds in times.items()}
+    free, update = beside_passes(list(dict.fromkeys([*names, "sovr"])), batch_size), update_seconds()
     rows = []
     for name in names:
         floor = f"floor {FLOORS[name]}"
         beside = free[name]["seconds"] - free[floor]["seconds"] + update
+        of_floor = ratios(times, name, floor)
         rows.append(
             {
                 "method": name,
-                "seconds": min(taken["processor"] for taken in times[name]),
-                "of_plain": ratio(times, name, "plain") if name in ("at", "sovr") else None,
-                "of_floor": ratio(times, name, floor),
+                "seconds": typical[name],
+                "of_plain": statistics.median(ratios(times, name, "plain")) if name in ("at", "sovr") else None,
+                "of_floor": statistics.median(of_floor),
+                "of_floor_range": [min(of_floor), max(of_floor)],
                 "passes": free[name]["passes"],
                 "floor_passes": free[floor]["passes"],
-                "beside_passes_of_floor": beside / min(taken["processor"] for taken in times[floor]),
+                "beside_passes_of_floor": beside / typical[floor],
                 "floor": FLOORS[name],
             }
         )
     switch = free["sovr"]["seconds"] - free["at"]["seconds"]
-    of_at = 1 + switch / min(taken["processor"] for taken in times["at"])
-    memory = {kind: peak_memory(kind, arguments.batch_size) for kind in ("attack", "training")}
-    result = {
-        "batch_size": arguments.batch_size,
-        "repeats": arguments.repeats,
-        "plain_seconds": min(taken["processor"] for taken in times["plain"]),
+    return {
+        "batch_size": batch_size,
+        "rounds": rounds,
+        "plain_seconds": typical["plain"],
         "rows": rows,
-        "switch": {"seconds": switch, "of_at": of_at},
+        "switch": {"seconds": switch, "of_at": 1 + switch / typical["at"]},
         "largest_relative_difference": same_numbers(),
-        "peak_mebibytes": memory,
-        "times": times,
+        "peak_mebibytes": {kind: peak_memory(kind, batch_size) for kind in ("attack", "training")},
+        "processor_seconds": times,
     }
-    print(f"plain official AT step: {result['plain_seconds']:.2f} s (batch {arguments.batch_size}, one thread)\n")
-    print(f"{'method':10}{'seconds':>9}{'of plain':>10}{'of floor':>10}{'passes':>8}{'floor':>7}{'beside':>13}  floor")
-    for row in rows:
+
+
+def show(result: dict[str, Any]) -> None:
+    rounds, memory, switch = result["rounds"], result["peak_mebibytes"], result["switch"]
+    print(f"plain official AT step: {result['plain_seconds']:.2f} s (batch {result['batch_size']}, one core)\n")
+    print(
+        f"{'method':8}{'seconds':>9}{'of plain':>10}{'of floor':>10}{'range':>14}{'passes':>8}{'floor':>7}{'beside':>9}"
+    )
+    for row in result["rows"]:
         of_plain = f"{row['of_plain']:.3f}" if row["of_plain"] is not None else "-"
-        passes = f"{row['passes']:>8}{row['floor_passes']:>7}{row['beside_passes_of_floor']:13.2%}"
-        print(f"{row['method']:10}{row['seconds']:9.2f}{of_plain:>10}{row['of_floor']:10.3f}{passes}  {row['floor']}")
-    print(f"\nlimits: {LIMIT_OF_PLAIN} of plain (at, sovr), {LIMIT_OF_FLOOR} of floor, switch {LIMIT_OF_SWITCH} of AT")
-    print(f"SOVR's switch by itself: {1e3 * switch:.2f} ms, so a step takes {of_at:.5f} of AT's")
+        spread = "{:.3f}-{:.3f}".format(*row["of_floor_range"])
+        passes = f"{row['passes']:>8}{row['floor_passes']:>7}{row['beside_passes_of_floor']:9.2%}  {row['floor']}"
+        print(f"{row['method']:8}{row['seconds']:9.2f}{of_plain:>10}{row['of_floor']:10.3f}{spread:>14}{passes}")
+    print(
+        f"\nmedians and range of {rounds} rounds; beside: what a method does beside its passes, as a share of its floor"
+    )
+    print(f"limits: {LIMIT_OF_PLAIN} of plain (at, sovr), {LIMIT_OF_FLOOR} of floor, switch {LIMIT_OF_SWITCH} of AT")
+    print(f"SOVR's switch by itself: {1e3 * switch['seconds']:.2f} ms, so a step takes {switch['of_at']:.5f} of AT's")
     print(f"same numbers as the plain loop: largest relative difference {result['largest_relative_difference']:.1e}")
     print(f"peak memory: attack step {memory['attack']:.0f} MiB, training step {memory['training']:.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", nargs="+", default=list(FLOORS), choices=list(FLOORS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    result = results(list(dict.fromkeys(["at", *arguments.methods])), arguments.rounds, arguments.batch_size)
+    show(result)
     target = Path(__file__).parent / "results" / "training_step.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(result, indent=2) + "\n")

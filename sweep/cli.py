@@ -133,7 +133,6 @@ def plan(
     settings: SetOption = None,
     methods: MethodsOption = None,
     seeds: SeedsOption = None,
-    data_dir: DataOption = "data",
     store: StoreOption = "store",
     address: AddressOption = None,
     budget: Annotated[str | None, typer.Option(help="Say whether it suffices, e.g. 500h.")] = None,
@@ -144,7 +143,7 @@ def plan(
     from sweep import run as command
 
     chosen = command.load(study, settings, methods, seeds, plugin)
-    command.show(chosen, store, as_json=as_json, cost={"address": address, "data_dir": data_dir, "budget": budget})
+    command.show(chosen, store, as_json=as_json, cost={"address": address, "budget": budget})
 
 
 @command()

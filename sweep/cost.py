@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,6 @@ def estimate(
     store: Store,
     *,
     address: str | None = None,
-    data_dir: str | None = None,
     budget: str | None = None,
 ) -> dict[str, Any]:
     """Device-hours by stage, wall time on this cluster, disk; what is stored already costs nothing."""
@@ -68,7 +68,8 @@ def estimate(
         row["evaluate"] += sum(evaluation_seconds(*facts, speed) for facts in evaluations) / 3600
         row["trials"] += stage != "evaluate"
     total = sum(row[stage] for row in rows.values() for stage in ("search", "train", "evaluate"))
-    longest = max((training_seconds(config, speeds[_key(config)]) / 3600 for config, _, _ in missing), default=0.0)
+    trained = [config for config, stage, _ in missing if stage != "evaluate"]
+    longest = max((training_seconds(config, speeds[_key(config)]) / 3600 for config in trained), default=0.0)
     return {
         "device": device,
         "at_once": at_once,
@@ -120,15 +121,12 @@ def _missing(
     from sweep.evaluation_work import evaluations_of
 
     evaluated = set(store.evaluation_paths())
-    attacks = plan.evaluation_attacks(study)
     found: list[tuple[TrialConfig, str, list[tuple[str, int | None, int]]]] = []
     for cell, state in zip(cells, plan.states(list(cells), store), strict=True):
         if state in ("failed", "collapsed"):
             continue
         if cell.trial is None:
-            images = cell.config.test_images or dataset_facts(cell.config.dataset).test_images
-            found.append((cell.config, "train", [(attack.kind, attack.steps, images) for attack in attacks]))
-            continue
+            cell = replace(cell, trial="")  # its search has not chosen: nothing of it can be stored
         left = [one for one in evaluations_of(study, cell) if one.record not in evaluated]
         stage = "evaluate" if state == "done" else "train"
         if left or stage == "train":

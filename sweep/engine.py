@@ -250,7 +250,7 @@ def budget_hours(text: str | None) -> float | None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """The first Ctrl-C (or SIGTERM, or Slurm's SIGUSR1) asks for a clean stop; the second ends at once."""
+    """The first Ctrl-C (or SIGTERM) asks for a clean stop; the second ends at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

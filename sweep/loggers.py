@@ -68,7 +68,7 @@ class Curves(Callback):
 
 
 class TensorBoard(Curves):
-    """In `<store>/tensorboard`: open with `tensorboard --logdir`."""
+    """In the folder `tensorboard` of the store, or of the driver's working folder where the store is none."""
 
     package = "tensorboardX"
 

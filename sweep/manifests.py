@@ -37,6 +37,7 @@ def united(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]
         "seeds": sorted({cell["seed"] for cell in cells}),
         "searches": [*now["searches"], *(entry for entry in before["searches"] if entry["label"] in labels)],
         "config_by_label": {**configs, **{label: before["config_by_label"][label] for label in sorted(labels)}},
+        "inner_attacks": {**before["inner_attacks"], **now["inner_attacks"]},
         "study": {
             **now["study"],
             "methods": {

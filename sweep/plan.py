@@ -106,8 +106,7 @@ def _attacks(
 
 def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
     """The checkpoints of a trial that are evaluated, the headline's real name in place of `headline`."""
-    wanted = (config.selection.headline if name == "headline" else name for name in study.evaluation.checkpoints)
-    return list(dict.fromkeys(wanted))
+    return config.selection.named(study.evaluation.checkpoints)
 
 
 def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:

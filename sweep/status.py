@@ -12,6 +12,7 @@ from sweep import listing
 from sweep.errors import UserError
 from sweep.store import Store, open_store
 from sweep.studies import nearest
+from trainers.config import Selection
 
 SHOWN = 10
 EXPLAINED = 100  # failed trials whose record is opened for its reason
@@ -33,7 +34,7 @@ def gather(store: Store, study: str | None = None) -> list[dict[str, Any]]:
         known = ", ".join(sorted(manifests))
         raise UserError(f"store {store.uri} has no study {study!r}{nearest(study, manifests)} known: {known}")
     stored, claims = store.trial_states(), store.claims()
-    evaluated = Counter(_trial(path) for path in store.evaluation_paths())
+    evaluated = set(store.evaluation_paths())
     progress = _progress(store, claims, stored)
     wanted = manifests.values() if study is None else [manifests[study]]
     facts = [_study(manifest, stored, claims, evaluated, progress) for manifest in wanted]
@@ -49,10 +50,10 @@ def _study(
     manifest: dict[str, Any],
     stored: dict[str, str],
     claims: dict[str, dict[str, Any]],
-    evaluated: Counter[str],
+    evaluated: set[str],
     progress: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    evaluations = len(manifest["attacks"]) * len(manifest["study"]["evaluation"]["checkpoints"])
+    wanted = {label: _evaluations(manifest, label) for label in manifest["config_by_label"]}
     trials = []
     for cell in manifest["cells"]:
         place = (cell["trial"] or "")[:16]
@@ -61,7 +62,7 @@ def _study(
         trial = {"label": cell["label"], "seed": cell["seed"], "trial": cell["trial"], "state": state}
         if state == "running":
             trial["progress"] = progress.get(place)
-        trial["evaluations"] = evaluated[place]
+        trial["evaluations"] = sum(f"evaluations/{place}/{name}" in evaluated for name in wanted[cell["label"]])
         trials.append(trial)
     return {
         "study": manifest["name"],
@@ -70,10 +71,17 @@ def _study(
         "counts": dict(Counter(trial["state"] for trial in trials)),
         "evaluations": {
             "stored": sum(trial["evaluations"] for trial in trials),
-            "wanted": sum(t["state"] not in ("failed", "collapsed") for t in trials) * evaluations,
+            "wanted": sum(len(wanted[t["label"]]) for t in trials if t["state"] not in ("failed", "collapsed")),
         },
         "searches": manifest["searches"],
     }
+
+
+def _evaluations(manifest: dict[str, Any], label: str) -> list[str]:
+    """The records that a finished trial of this label has in its folder of evaluations."""
+    selection = Selection.model_construct(**manifest["config_by_label"][label]["selection"])
+    names = selection.named(manifest["study"]["evaluation"]["checkpoints"])
+    return [f"{name}/{attack['id']}.json" for name in names for attack in manifest["attacks"]]
 
 
 def _search(store: Store, entry: dict[str, Any], claims: dict[str, Any]) -> dict[str, Any]:

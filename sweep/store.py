@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sweep.claims import Claim, ClaimFile, alone
 from sweep.errors import UserError
@@ -40,7 +40,6 @@ class Store:
     """Paths are relative, with forward slashes. A write is seen whole or not at all."""
 
     uri: str
-    scheme: ClassVar[str]
 
     def read(self, path: str) -> bytes:
         """The bytes; FileNotFoundError when absent."""
@@ -195,8 +194,6 @@ class Store:
 
 
 class FolderStore(Store):
-    scheme = "file"
-
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)

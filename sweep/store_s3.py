@@ -24,8 +24,6 @@ class StoreUnreachable(UserError, OSError):
 
 
 class S3Store(Store):
-    scheme = "s3"
-
     def __init__(self, uri: str) -> None:
         parts = urlsplit(uri)
         options = {key: values[-1] for key, values in parse_qs(parts.query).items()}

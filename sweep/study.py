@@ -145,10 +145,6 @@ class Study(Strict):
     def labels(self) -> list[str]:
         return list(self.methods)
 
-    @property
-    def plugin_files(self) -> list[Path]:
-        return list(self._plugins.values())
-
     def searches(self) -> dict[str, Search]:
         return {label: search for label, search in self.search.items() if not search.pin}
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 import search_spaces
 from sweep import study_file
 from sweep.studies import nearest
-from sweep.study import Study
+from sweep.study import Search, Study
 from sweep.study_file import Fault, faults_of, merged
 from trainers import composition, declarations, suites
 from trainers.config import Recipe, Selection, as_float
@@ -76,7 +76,7 @@ def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> I
     for label, entry in methods.items():
         yield from _label(str(label), entry, train, selection, resolved)
     for label, entry in _mapping(content, "search").items():
-        yield from _search(str(label), entry, methods, train, selection)
+        yield from _search(str(label), entry, methods, train, selection, seeds)
 
 
 def _known(content: dict[str, Any], key: str, names: tuple[str, ...]) -> Iterator[Fault]:
@@ -162,7 +162,7 @@ def _label(
 
 
 def _search(
-    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any]
+    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any], seeds: Any
 ) -> Iterator[Fault]:
     path = f"search.{label}"
     if label not in methods:
@@ -186,6 +186,12 @@ def _search(
     if not entry.get("pin") and not chosen_on.get("validation"):
         rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
         yield Fault(f"{path}.selection", rule, shows_value=False)
+    seed = entry.get("seed", Search.model_fields["seed"].default)
+    if not entry.get("pin") and isinstance(seeds, list | tuple) and seed in seeds:
+        rule = (
+            f"is a reported seed too, and the search would choose by its result; report other seeds or set {path}.seed"
+        )
+        yield Fault(f"{path}.seed", rule, seed)
 
 
 def _parts(

@@ -116,7 +116,7 @@ def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
             if cell["trial"] is None:
                 continue
             selection = Selection.model_construct(**manifest["config_by_label"][cell["label"]]["selection"])
-            names = {selection.headline if name == "headline" else name for name in evaluation["checkpoints"]}
+            names = set(selection.named(evaluation["checkpoints"]))
             diagnosed = evaluation["diagnostics"] or wants_diagnostics(evaluation["suite"])
             kept[cell["trial"][:16]] |= names | ({"last"} if diagnosed else set())
     return kept

@@ -6,20 +6,23 @@ import hashlib
 import os
 import pickle
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Whoever reads sees the old file or the new one, also after a crash."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Whoever reads the path sees the old file or what was written here, also after a crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # what a kill leaves is found by its name
     try:
         with temporary.open("wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
@@ -30,7 +33,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def save_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """The file's checksum and size."""
     content = save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
-    write_atomically(path, content)
+    with replacing(path) as stream:
+        stream.write(content)
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
@@ -39,15 +43,8 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def save_resume(path: Path, state: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            torch.save(state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as stream:
+        torch.save(state, stream)
 
 
 def load_resume(path: Path) -> dict[str, Any] | None:

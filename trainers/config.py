@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,7 @@ def _check_amount(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
     text = f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", "")
-    if not re.fullmatch(r"[+-]?[\d.]{1,20}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
+    if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
         raise ValueError("must be a number or a fraction such as 8/255")
     try:
         number = float(Fraction(text))
@@ -38,7 +39,6 @@ def _check_amount(value: Any) -> str:
 
 # Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant.
 Amount = Annotated[str, BeforeValidator(_check_amount)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -132,6 +132,10 @@ class Selection(Strict):
     @property
     def headline(self) -> str:
         return "best_test" if self.protocol == "paper" else "best_validation"
+
+    def named(self, checkpoints: Iterable[str]) -> list[str]:
+        """Each once, the headline's own name in place of `headline`."""
+        return list(dict.fromkeys(self.headline if name == "headline" else name for name in checkpoints))
 
 
 class Awp(Strict):

@@ -110,7 +110,7 @@ def diagnose(
                 with torch.no_grad():
                     attacked = model(adversarial)
                     logits = model(batch) if clean_margins else attacked
-                robust[part].append(logit_margin(attacked, labels) <= 0)
+                robust[part].append(attacked.argmax(dim=1) == labels)
                 facts = gradient_facts(model, batch, labels, indices, radius)
                 if part == "train":
                     facts |= {

@@ -43,7 +43,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
 
 def ovr(logits: Tensor, labels: Tensor) -> Tensor:
     """One-vs-the-rest: -z_y + sum over all k of log(1 + exp z_k)."""
-    return F.softplus(logits).sum(dim=1) - of_label(logits, labels)
+    # Beyond its threshold torch drops the logarithm; at the default of 20 that is seen in double precision.
+    return F.softplus(logits, threshold=50).sum(dim=1) - of_label(logits, labels)
 
 
 def hardest(margins: Tensor, percent: int) -> Tensor:

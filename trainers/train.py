@@ -235,13 +235,18 @@ class Training:
         self.checkpoints[name] = {"epoch": epoch, **written}
 
     def check_for_chance(self) -> None:
-        """Chance accuracy late in training is a collapse; early on it may be a plateau that training still leaves."""
+        """Chance accuracy late in training is a collapse; early on it may be a plateau that training still leaves.
+
+        Where images are held out the test images have no say in this either.
+        """
         patience = max(10, self.epochs // 5)
-        seen = [row["test_clean_accuracy"] for row in self.curve if row["test_clean_accuracy"] is not None]
-        largest_class = self.data.test_labels.bincount().max().item() / len(self.data.test_labels)
+        held_out = self.data.validation_labels
+        split, labels = ("test", self.data.test_labels) if held_out is None else ("validation", held_out)
+        seen = [row[f"{split}_clean_accuracy"] for row in self.curve if row[f"{split}_clean_accuracy"] is not None]
+        largest_class = labels.bincount().max().item() / len(labels)
         if self.epoch >= self.epochs / 2 and len(seen) >= patience and max(seen[-patience:]) <= largest_class + 0.01:
             raise Collapsed(
-                f"test accuracy has been at chance ({max(seen[-patience:]):.1%}) for {patience} evaluations"
+                f"{split} accuracy has been at chance ({max(seen[-patience:]):.1%}) for {patience} evaluations"
             )
 
     def save(self) -> None:

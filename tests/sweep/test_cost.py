@@ -44,6 +44,21 @@ def test_searches_cost_their_candidates_and_stored_work_costs_nothing(tmp_path, 
     assert "at" not in later["methods"] and later["device_hours"] < found["device_hours"]
 
 
+def test_when_only_evaluations_are_left_no_training_is_waited_for(tmp_path, measured):
+    study, store = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0]), open_store(tmp_path / "store")
+    for cell in plan.expand(study):
+        store.write_trial_record({"trial": cell.trial, "status": "done"})
+    found = cost.estimate(study, plan.expand(study), store)
+    assert found["methods"]["at"]["train"] == 0
+    assert found["wall_hours"] == pytest.approx(found["methods"]["at"]["evaluate"] / 2)
+
+
+def test_a_column_that_waits_for_its_search_has_its_own_evaluations(tmp_path, measured):
+    study, store = tiny(tmp_path), open_store(tmp_path / "store")
+    found = cost.estimate(study, plan.expand(study), store)["methods"]
+    assert found["sovr"]["evaluate"] == pytest.approx(found["at"]["evaluate"])
+
+
 def test_a_budget_that_is_too_small_is_said(tmp_path, measured):
     study = tiny(tmp_path)
     found = cost.estimate(study, plan.expand(study), open_store(tmp_path / "store"), budget="0.00001h")

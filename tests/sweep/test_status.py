@@ -41,10 +41,13 @@ def test_every_state_is_told_per_method_and_seed(sweep):
     claim = store.claim(f"trials-{running.trial[:16]}", 30)
     progress = {"epoch": 3, "epochs": 20, "updated": time.time(), "host": "here"}
     store.write(f"trials/{running.trial[:16]}/progress.json", json.dumps(progress).encode())
-    store.write_json(f"evaluations/{cells[0].trial[:16]}/best_test/clean-1.json", {"kind": "evaluation"})
+    folder = f"evaluations/{cells[0].trial[:16]}/best_validation"
+    wanted = store.manifest("digits")["attacks"][0]["id"]
+    for name in (wanted, "pgd-20-of-another-study"):
+        store.write_json(f"{folder}/{name}.json", {"kind": "evaluation"})
     (facts,) = status.gather(store, "digits")
     assert facts["counts"] == {"done": 1, "failed": 1, "collapsed": 1, "left": 5, "running": 1}
-    assert facts["evaluations"]["stored"] == 1
+    assert facts["evaluations"] == {"stored": 1, "wanted": 7 * 3}
     told = {(trial["label"], trial["seed"]): trial for trial in facts["trials"]}
     assert told["trades", 0]["progress"]["epoch"] == 3
     assert told["sovr", 0]["trial"] is None and told["sovr", 0]["state"] == "left"
@@ -121,6 +124,7 @@ def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sw
     wider = run_part(methods=["mart"], seeds=[7])
     assert columns(wider) == whole | {("mart", 7)}
     assert 7 in wider["seeds"] and set(wider["config_by_label"]) == {"at", "sovr", "trades", "mart"}
+    assert set(wider["inner_attacks"]) == {"at", "sovr", "trades", "mart"}
     # Another value in one column drops that column's other seeds: they were trained differently.
     other = run_part(methods=["trades"], seeds=[0], overrides=["methods.trades.hyperparameters.beta=3"])
     assert {seed for label, seed in columns(other) if label == "trades"} == {0}

@@ -212,6 +212,16 @@ def test_a_search_needs_images_that_are_held_out_and_a_space(tmp_path):
     assert "no search space" in refusal(tmp_path, GOOD + f"search: {{at: {held_out}}}\n")
 
 
+@pytest.mark.parametrize("seed", ["", "seed: 7, "])
+def test_a_search_may_not_choose_by_a_reported_seed(tmp_path, seed):
+    text = GOOD + f"search: {{sovr: {{{seed}selection: {{protocol: heldout, validation: 100}}}}}}\n"
+    own = 7 if seed else 1000
+    message = refusal(tmp_path, text, seeds=[0, own])
+    assert f"search.sovr.seed = {own}" in message and "is a reported seed too" in message
+    assert Study.load(write(tmp_path, text), seeds=[0, own], methods=["at"]).seeds == (0, own)
+    assert Study.load(write(tmp_path, text), seeds=[0, own], overrides=["search.sovr.pin=true"]).seeds == (0, own)
+
+
 def test_a_candidate_has_the_searchs_seed_selection_and_length(tmp_path):
     text = GOOD + "search: {sovr: {epochs: 1, seed: 77, selection: {protocol: heldout, validation: 100}}}\n"
     study = Study.load(write(tmp_path, text))
@@ -278,7 +288,7 @@ def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
     try:
         study = Study.load(write(tmp_path, GOOD), plugins=[plugin])
         config = study.config("halved_ce")
-        assert study.labels == ["at", "sovr", "halved_ce"] and study.plugin_files == [plugin]
+        assert study.labels == ["at", "sovr", "halved_ce"]
         assert config.plugin == plugins.plugin_sha256(plugin) and config.hyperparameters == {"share": 0.5}
         assert study.config("at").plugin is None
         assert "share = 2.0 must be at most 1.0" in refusal(

@@ -10,6 +10,7 @@ from sweep import merging, plan, upkeep
 from sweep.errors import UserError
 from sweep.store import Store, open_store
 from sweep.study import Study
+from trainers.checkpoint import replacing
 
 # So that tables need `best_test` alone.
 PAPER = ("selection.protocol=paper", "selection.validation=0", "evaluation.diagnostics=false")
@@ -134,12 +135,23 @@ def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(tmp_path):
         store.write(path, data)
     temporary = store.local("trials/.record.json.abc.tmp")
     temporary.write_bytes(b"half")
+    weights = killed_while_writing(store.local("trials/last.safetensors"))
     assert upkeep.gc(str(tmp_path)) == 0
-    for path in (merged, open_shard, live, dead, "trials/.record.json.abc.tmp"):
+    for path in (merged, open_shard, live, dead, "trials/.record.json.abc.tmp", f"trials/{weights.name}"):
         age(store, path)
     upkeep.gc(str(tmp_path))
     assert [store.exists(path) for path in (merged, open_shard, live, dead)] == [False, True, True, False]
-    assert not temporary.exists()
+    assert not temporary.exists() and not weights.exists()
+
+
+def killed_while_writing(path):
+    """What a training leaves that is killed while it saves."""
+    with replacing(path):
+        (temporary,) = path.parent.glob(f".{path.name}*")
+        copy = temporary.read_bytes()
+    path.unlink()
+    temporary.write_bytes(copy)
+    return temporary
 
 
 # merge

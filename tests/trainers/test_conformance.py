@@ -73,6 +73,7 @@ def test_the_command_prints_cases_and_error_per_family(small, tmp_path, capsys):
         (0, lambda e: e["grads"]["fc.bias"].pop()),
         (0, lambda e: e.update(loss=math.nan)),
         (0, lambda e: e.update(unheard_of=1.0)),
+        (0, lambda e: e.update(loss=10**400)),
         (1, lambda e: e["x_adv"][0][0][0].__setitem__(0, e["x_adv"][0][0][0][0] + 1e-10)),
         (2, lambda e: e["in_L"].__setitem__(0, not e["in_L"][0])),
     ],
@@ -89,7 +90,13 @@ def test_a_number_that_differs_is_named_and_ends_with_one(small, tmp_path, capsy
         (lambda o: o["cases"][0].update(family="at_cee"), "unknown family at_cee; did you mean 'at_ce'?"),
         (lambda o: o["cases"][0].pop("expected"), "lacks 'expected'"),
         (lambda o: o["cases"][0].update(expected={}), "expects nothing"),
+        (lambda o: o["cases"][0].update(expected={"grads": {}}), "expects nothing"),
         (lambda o: o["cases"][0].update(input_set="Q"), "unknown input set 'Q'"),
+        (lambda o: o["cases"][0].update(input_set=[]), "unknown input set '[]'"),
+        (lambda o: o["cases"][0].update(note=nested(900)), "cannot be read as JSON"),
+        (lambda o: o["cases"][1]["hyper"].update(step=-1.0), "step_size: "),
+        (lambda o: o["inputs"]["A"]["y_lin"].__setitem__(0, 0.5), "whole numbers from 0 to 9"),
+        (lambda o: o["inputs"]["A"]["y_lin"].__setitem__(0, -100), "whole numbers from 0 to 9"),
         (lambda o: o["cases"][0].update(model="vgg"), "unknown model 'vgg'"),
         (lambda o: o["cases"][2]["hyper"].pop("M"), "hyper lacks 'M'"),
         (lambda o: o["cases"][2]["hyper"].update(M="many"), "must be a number"),
@@ -118,9 +125,25 @@ def test_a_case_that_cannot_be_computed_does_not_hide_the_others(small, tmp_path
     assert printed.err == "sovr/A/lin/0: cannot be computed: hyper lacks 'lam'\n"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1, 2]", "null"])
+def nested(levels):
+    value = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", "null", "9" * 5000])
 def test_what_is_no_oracle_file_is_refused(tmp_path, capsys, content):
     assert main([written(content, tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_damaged_archive_is_refused(tmp_path, capsys):
+    path = tmp_path / "oracles.json.gz"
+    damaged = bytearray(gzip.compress(json.dumps({"cases": list(range(1000))}).encode()))
+    damaged[20:40] = bytes(20)
+    path.write_bytes(damaged)
+    assert main([str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -175,3 +198,24 @@ def test_other_shapes_and_hyperparameters_of_a_family_work(tmp_path):
         "expected": {"loss": loss, "in_L": hard.tolist()},
     }
     assert main([written({"inputs": {"C": inputs}, "cases": [case]}, tmp_path)]) == 0
+
+
+def test_one_vs_rest_keeps_its_digits_where_the_exponential_is_huge(tmp_path):
+    """Logits 21 and -30: the loss of the sure sample is exp(-21), which the identity in softplus' place would drop."""
+    inputs = {"x": [[[[1.0]]]], "x_adv": [[[[1.0]]]], "W": [[21.0], [-30.0]], "b": [0.0, 0.0], "y_lin": [0]}
+    expected = {"per_sample": [math.log1p(math.exp(-21)) + math.log1p(math.exp(-30))]}
+    case = {"id": "ovr/C/lin/0", "family": "ovr", "input_set": "C", "model": "lin", "hyper": {}, "expected": expected}
+    assert main([written({"inputs": {"C": inputs}, "cases": [case]}, tmp_path)]) == 0
+
+
+def test_seats_knots_lie_at_whole_epochs(tmp_path):
+    expected = {"epochs": [33, 34, 66, 67, 100], "lr_wrn": [0.1, 0.1 - 0.09 / 33, 0.01, 0.01 - 0.005 / 34, 0.005]}
+    case = {"id": "lr_seat/0", "family": "lr_seat", "hyper": {"epochs": 100, "lr": 0.1}, "expected": expected}
+    assert main([written({"cases": [case]}, tmp_path)]) == 0
+
+
+def test_a_radius_may_have_all_digits_of_a_float(small, tmp_path, capsys):
+    """1.5/255 is written with 19 decimals."""
+    small["cases"][1]["hyper"].update(eps=1.5 / 255, step=1.5 / 255)
+    main([written(small, tmp_path)])
+    assert "cannot be computed" not in capsys.readouterr().err

@@ -82,6 +82,17 @@ def test_margins_are_on_attacked_images_but_for_standard_training(problem):
     assert attacked["train_margin"].mean() > clean["train_margin"].mean() + 0.05
 
 
+def test_a_model_without_an_opinion_is_right_by_chance_only(problem):
+    _, data = problem
+
+    class Undecided(nn.Module):
+        def forward(self, images):
+            return images.flatten(1)[:, :1].repeat(1, 10)
+
+    _, summary = diagnose(Undecided(), config(), data, epsilon=0.05)
+    assert summary["test_pgd_accuracy"] == pytest.approx((data.test_labels == 0).float().mean().item())
+
+
 def test_only_the_first_images_when_asked(problem):
     model, data = problem
     whole, _ = diagnose(model, config(), data, epsilon=0.05)

@@ -114,6 +114,17 @@ def test_chance_accuracy_late_in_training_is_a_collapse_and_early_on_is_not(
     assert late["status"] == "done"
 
 
+def test_a_collapse_is_judged_on_held_out_images_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = small_trial(recipe={"epochs": 20}, train_images=48, selection=Selection(protocol="heldout", validation=16))
+    scripted(monkeypatch, "accuracy", [0.0, 0.9] * 20)  # test and validation in turn
+    assert train(trial, folder=tmp_path / "good")["status"] == "done"
+    scripted(monkeypatch, "accuracy", [0.9, 0.0] * 20)
+    stuck = train(trial, folder=tmp_path / "stuck")
+    assert stuck["status"] == "collapsed" and "validation accuracy" in stuck["reason"]
+
+
 def test_a_number_of_steps_may_end_within_an_epoch(tmp_path: Path) -> None:
     outcome = train(small_trial("mma", recipe={"steps": 4}), folder=tmp_path)  # 80 images are 3 batches
     assert outcome["steps"] == 4 and len(outcome["curve"]) == 2

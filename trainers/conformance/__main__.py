@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from trainers.conformance.comparison import Difference, compare
 from trainers.conformance.families import FAMILIES
 from trainers.conformance.oracle import Case, OracleFault, load
@@ -65,13 +67,20 @@ def differences(case: Case) -> list[Difference]:
         produced = family.compute(case)
     except Exception as error:
         # Arrays and hyperparameters are the file's: whatever they break is a fault of this case, and is said.
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise OracleFault(f"cannot be computed: {kind}{(str(error).splitlines() or [''])[0]}") from error
+        raise OracleFault(f"cannot be computed: {_first_words(error)}") from error
     return [
         found
         for name, value in case.expected.items()
         for found in compare({name: value}, produced, family.tolerance(name))
     ]
+
+
+def _first_words(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return f"{kind}{(str(error).splitlines() or [''])[0]}"
 
 
 def table(results: dict[str, FamilyResult]) -> str:

@@ -52,7 +52,7 @@ def _leaf(expected: Any, produced: Any, tolerance: Tolerance, field: str) -> Dif
         return Difference(field, 0.0 if same else math.inf, None if same else f"{produced} instead of {expected}")
     try:
         wanted, found = _numbers(expected), _numbers(produced)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return Difference(field, math.inf, "is no array of numbers")
     if wanted.shape != found.shape:
         return Difference(field, math.inf, f"has shape {found.shape} instead of {wanted.shape}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,18 +72,25 @@ class Case:
         name = "y_convbn" if self.model_name == "convbn" else "y_lin"
         if name not in self.inputs:
             raise OracleFault(f"the inputs lack {name!r}")
-        return as_tensor(self.inputs[name], f"input {name!r}").long()
+        labels = as_tensor(self.inputs[name], f"input {name!r}")
+        if labels.dim() != 1 or not torch.isin(labels, torch.arange(self.classes)).all():
+            raise OracleFault(f"input {name!r} must be a list of whole numbers from 0 to {self.classes - 1}")
+        return labels.long()
 
     @property
     def classes(self) -> int:
         for name in ("b", "W"):
             if name in self.inputs:
-                return len(self.inputs[name])
+                return len(as_tensor(self.inputs[name], f"input {name!r}"))
+        if "logits" in self.inputs:
+            return self.logits.shape[-1]
         return 10
 
     @property
     def logits(self) -> Tensor:
         """The family's own logits, where no network is involved."""
+        if "logits" in self.inputs:
+            return as_tensor(self.inputs["logits"], "input 'logits'")
         shape = (len(self.labels), self.classes)
         return 3 * torch.sin(1.9 * _index(shape) + self.phase("phi"))
 
@@ -153,10 +161,10 @@ def load(path: Path) -> list[Case]:
     """All cases of a .json or .json.gz file, checked for form; OracleFault names the first thing that is wrong."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        content = json.loads(raw)
+        content = _plain(json.loads(raw))
     except FileNotFoundError:
         raise OracleFault("there is no such file") from None
-    except (OSError, EOFError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise OracleFault(f"cannot be read as JSON: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("cases"), list):
         raise OracleFault("must be an object with a list of 'cases'")
@@ -176,18 +184,22 @@ def _case(number: int, entry: Any, inputs: dict[str, Any]) -> Case:
             raise OracleFault(
                 f"case {number} ({entry.get('id', 'no id')!r}) lacks {key!r}, or it is no {kind.__name__}"
             )
-    if not entry["expected"]:
+    if _is_hollow(entry["expected"]):
         raise OracleFault(f"case {entry['id']!r} expects nothing")
     hyper = entry.get("hyper") or {}
     if not isinstance(hyper, dict):
         raise OracleFault(f"'hyper' of case {entry['id']!r} must be an object")
-    input_set = entry.get("input_set", "-")
+    input_set = str(entry.get("input_set", "-"))
     if input_set != "-" and input_set not in inputs:
         raise OracleFault(f"case {entry['id']!r} names the unknown input set {input_set!r}")
     model = str(entry.get("model", "none"))
-    return Case(
-        entry["id"], entry["family"], model, inputs.get(input_set, {}), _plain(hyper), _plain(entry["expected"])
-    )
+    return Case(entry["id"], entry["family"], model, inputs.get(input_set, {}), hyper, entry["expected"])
+
+
+def _is_hollow(expected: dict[str, Any]) -> bool:
+    """Whether it, or a part of it, holds nothing that could differ."""
+    parts = [part for part in expected.values() if isinstance(part, dict)]
+    return not expected or any(_is_hollow(part) for part in parts)
 
 
 def _plain(value: Any) -> Any:
@@ -202,7 +214,7 @@ def _plain(value: Any) -> Any:
 def as_tensor(value: Any, what: str) -> Tensor:
     try:
         return torch.tensor(value, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise OracleFault(f"{what} is no array of numbers") from None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.attacks.pgd import LinfAttack
-from trainers.conformance.oracle import Case
+from trainers.conformance.oracle import Case, OracleFault
 from trainers.method import Objective
 
 
@@ -79,4 +79,8 @@ def linf_attack(case: Case, *, start: str, mode: str) -> LinfAttack:
 def written_start(case: Case) -> str:
     """How the case's text names the start of an attack."""
     start = str(case.hyper.get("start", "0"))
-    return "uniform" if "unit_noise" in start else "gauss" if "gauss" in start else "none"
+    if start == "0":
+        return "none"
+    if "unit_noise" not in start:
+        raise OracleFault(f"hyper 'start' = {start!r} must be '0' or say what 'unit_noise' is multiplied with")
+    return "uniform"

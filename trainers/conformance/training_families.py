@@ -153,12 +153,12 @@ def lr_seat(case: Case) -> dict[str, Any]:
         schedule = Schedule(kind="interpolate", at=at, factors=factors)
         return _epoch_rates(schedule, initial, epochs, [epoch - 1 for epoch in numbered_from_one])
 
-    thirds = (0.0, epochs / 3, epochs * 2 / 3, float(epochs))
+    thirds = (0, epochs // 3, epochs * 2 // 3, epochs)
     return {
         "epochs": numbered_from_one,
         "lr_wrn": rates(thirds, (1.0, 1.0, 0.1, 0.05)),
         "lr_resnet_shape": rates(thirds, (1.0, 1.0, 0.1, 0.01)),
-        "lr_paper_text": rates((0.0, epochs / 3, epochs / 2, float(epochs)), (1.0, 1.0, 0.1, 0.01)),
+        "lr_paper_text": rates((0, epochs // 3, epochs // 2, epochs), (1.0, 1.0, 0.1, 0.01)),
     }
 
 

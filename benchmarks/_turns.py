@@ -1,0 +1,52 @@
+"""Steps that take turns pass by pass, so that whatever slows the machine for a second slows all of them alike."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+
+def in_turns(runs: list[tuple[nn.Module, Callable[[], object]]]) -> list[float]:
+    """Processor seconds of each run, one of them at a time; each hands over where it next calls its network."""
+    turns = [threading.Semaphore(0) for _ in runs]
+    waiting = list(range(len(runs)))
+    seconds = [0.0] * len(runs)
+    failures: list[BaseException] = []
+
+    def next_after(number: int) -> threading.Semaphore:
+        return turns[next((other for other in waiting if other > number), waiting[0])]
+
+    def take_part(number: int) -> None:
+        model, run = runs[number]
+
+        def hand_over(*_: object) -> None:
+            next_after(number).release()
+            turns[number].acquire()
+
+        turns[number].acquire()
+        torch.set_num_threads(1)  # a thread's own setting
+        hook, started = model.register_forward_pre_hook(hand_over), time.thread_time()
+        try:
+            run()
+        except BaseException as failure:  # the others finish, then it is raised where it is seen
+            failures.append(failure)
+        finally:
+            seconds[number] = time.thread_time() - started
+            hook.remove()
+            waiting.remove(number)
+            if waiting:
+                next_after(number).release()
+
+    threads = [threading.Thread(target=take_part, args=(number,)) for number in range(len(runs))]
+    for thread in threads:
+        thread.start()
+    turns[0].release()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return seconds
