@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweep import plan
 from sweep.disk import planned_bytes
@@ -23,6 +23,10 @@ from sweep.listing import size
 from sweep.progress import Display, Summary
 from sweep.store import Store
 from sweep.study import Study
+
+if TYPE_CHECKING:
+    from sweep.devices import Resources
+    from sweep.tuning import Watch
 
 TABLE_SECONDS = 120.0
 ASK_BYTES = 2 * 10**9
@@ -145,19 +149,10 @@ def _compute(
             from sweep import devices, preflight
             from sweep.scheduling import Work
             from sweep.tuning import Queue, Watch, fit
-            from trainers import plugins
 
             resources = devices.choose(study)
             preflight.check(study, store, resources, data_dir)
-            common = {
-                "store": store.uri,
-                "data_dir": str(data_dir),
-                "cpus": resources.cpus,
-                "plugins": plugins.sources(),
-                "commit": _commit(),
-                "numerics": NUMERICS_VERSION,
-                "command": command,
-            }
+            common = _of_every_job(store, data_dir, resources, command)
             watch: Watch
 
             def may_start() -> bool:
@@ -184,9 +179,6 @@ def _compute(
                     )
                 finally:
                     work.close()
-            first = min((start for start, _ in watch.spans), default=0.0)
-            last = max((end for _, end in watch.spans), default=0.0)
-            available = devices.slots(resources) * (last - first)
             return Summary(
                 study.name,
                 complete=work.complete and not work.failed,
@@ -196,12 +188,35 @@ def _compute(
                 left=work.left,
                 seconds=time.monotonic() - started,
                 device_hours=watch.busy_seconds() / 3600,
-                device_use=min(1.0, watch.busy_seconds() / available) if available > 0 else None,
+                device_use=_device_use(watch, devices.slots(resources)),
                 budget_reached=bool(work.left) and not may_start(),
                 store=store.uri,
             )
     finally:
         display.close()
+
+
+def _of_every_job(store: Store, data_dir: Path, resources: Resources, command: str) -> dict[str, Any]:
+    """What each piece of work is told, wherever it runs."""
+    from trainers import plugins
+
+    return {
+        "store": store.uri,
+        "data_dir": str(data_dir),
+        "cpus": resources.cpus,
+        "plugins": plugins.sources(),
+        "commit": _commit(),
+        "numerics": NUMERICS_VERSION,
+        "command": command,
+    }
+
+
+def _device_use(watch: Watch, slots: int) -> float | None:
+    """The share of the time between the first start and the last end in which devices worked."""
+    first = min((start for start, _ in watch.spans), default=0.0)
+    last = max((end for _, end in watch.spans), default=0.0)
+    available = slots * (last - first)
+    return min(1.0, watch.busy_seconds() / available) if available > 0 else None
 
 
 class _Tables:

@@ -12,7 +12,7 @@ from typing import Any
 from trainers.config import TrialConfig
 
 # Raised whenever code that can move a number changes, so that old records are not taken for new ones.
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 
 
 def canonical(value: Any) -> Any:
