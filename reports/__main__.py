@@ -20,7 +20,7 @@ StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// addre
 StudiesOption = Annotated[
     list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder for what is written.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -28,7 +28,7 @@ def report(
     context: typer.Context,
     store: StoreOption = "store",
     study: StudiesOption = None,
-    out: OutOption = Path("reports"),
+    out: OutOption = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
     """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
@@ -37,7 +37,7 @@ def report(
         return
     from reports import write_reports
 
-    for path in write_reports(store, study, out, figures=figures):
+    for path in write_reports(store, study, out or Path("reports"), figures=figures):
         typer.echo(str(path))
 
 
@@ -53,13 +53,15 @@ def diff(
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
     from reports.diff import text as difference_text
+    from reports.writing import make_folder
 
     above = context.obj
+    out = out or above["out"]
     text = difference_text(None if paper else (store or above["store"]), study or above["study"])
     if out is None:
         typer.echo(text)
     else:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         (out / "diff.md").write_text(text, encoding="utf-8")
         typer.echo(str(out / "diff.md"))
 
@@ -69,7 +71,7 @@ def export(
     context: typer.Context,
     store: StoreOption = "",
     study: StudiesOption = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path("export"),
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: export.")] = None,
     label: Annotated[str | None, typer.Option(help="Also export this method's weights and RobustBench card.")] = None,
     seed: Annotated[int | None, typer.Option(help="Which of its trainings; default: the first that is done.")] = None,
     checkpoint: Annotated[
@@ -80,6 +82,7 @@ def export(
     from reports.export import export as write_export
 
     above = context.obj
+    out = out or above["out"] or Path("export")
     studies = study or above["study"]
     for path in write_export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
         typer.echo(str(path))
@@ -89,7 +92,10 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except UserError as fault:
-        typer.echo(str(fault), err=True)
+        typer.echo(f"error: {fault}", err=True)
+        raise SystemExit(2) from None
+    except PermissionError as fault:
+        typer.echo(f"error: {fault.strerror}: {fault.filename}", err=True)
         raise SystemExit(2) from None
 
 

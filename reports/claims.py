@@ -1,26 +1,40 @@
 """The paper's claims, one by one, judged by our numbers or by the paper's own.
 
-A claim that something holds everywhere needs no correction for many tests: every part must pass by itself. Parts are
-judged by Welch's t-test, two-sided, at 5 %: significant in the claimed direction holds, in the other does not hold,
-anything else is undecided.
+Each kind of claim has its rule (`claim_kinds`). Over a claim's parts: what all parts must show each part shows by
+itself, which needs no correction. Where one part of several is enough, to support a claim about most or some settings
+or to refute one about all, Holm corrects over the parts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from reports import calculations
-from reports.claim_kinds import KINDS, Part, Question, Verdict, listed
-from reports.published import FOLDER
+from reports import published
+from reports.claim_kinds import KINDS
+from reports.claim_question import Part, Question, listed
+from reports.claim_rules import Verdict
+from reports.layout import p_text
 from reports.sources import Source
+from reports.statistics import ALPHA, holm
 
 ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+PRINCIPLE = (
+    "Significant means by Welch's t-test over seeds, two-sided, α = 0.05; what is neither shown nor refuted is "
+    "undecided. What all parts of a claim must show is tested part by part, without a correction; where one part of "
+    "several is enough (to support a claim about most or some settings, or to refute one about all) Holm corrects over "
+    "the parts."
+)
+
+
+class Rule(NamedTuple):
+    name: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,8 @@ class Claim:
     text: str
     needs: str
     parts: tuple[Part, ...]
+    rule: Rule
+    contradictions: tuple[published.Contradiction, ...] = ()  # of the paper, that the evidence refers to
 
     @property
     def counts(self) -> Counter[str]:
@@ -68,7 +84,7 @@ class Claim:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return dict(yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.safe_load((published.FOLDER / "claims.yaml").read_text(encoding="utf-8")))
 
 
 def judge(source: Source) -> list[Claim]:
@@ -93,14 +109,31 @@ def _settings(entry: dict[str, Any], groups: dict[str, list[str]]) -> list[str]:
 
 
 def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Claim:
+    kind = KINDS[entry["kind"]]
     parts: list[Part] = []
-    if entry["kind"] == "calculation":
-        holds, evidence = getattr(calculations, entry["calculation"])()
-        parts.append(Part("", "holds" if holds else "does not hold", evidence))
-    elif entry["kind"] == "not_covered":
-        parts.append(Part("", "not run", "no shipped study repeats this"))
-    else:
-        for setting in settings:
-            for radius in listed(entry.get("epsilon", [None])):
-                parts += KINDS[entry["kind"]](Question(source, entry, setting, radius))
-    return Claim(entry["id"], str(entry["section"]), entry["claim"], str(entry["needs"]), tuple(parts))
+    for setting in settings:
+        for radius in listed(entry.get("epsilon", [None])):
+            parts += kind.judge(Question(source, entry, setting, radius))
+    return Claim(
+        entry["id"],
+        str(entry["section"]),
+        entry["claim"],
+        str(entry["needs"]),
+        _corrected(parts, str(entry["needs"])),
+        Rule(entry["kind"].replace("_", " "), kind.rule.format(**entry)),
+        tuple(one for one in published.contradictions() if one.number in entry.get("contradictions", [])),
+    )
+
+
+def _corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
+    """Those that alone could decide the claim must be significant after Holm over all parts that were tested."""
+    if sum(part.p is not None for part in parts) < 2:
+        return tuple(parts)
+    corrected = []
+    for part, p in zip(parts, holm([part.p for part in parts]), strict=True):
+        decisive = ("does not hold",) if needs == "all" else ("holds", "does not hold")
+        if p is not None and part.verdict in decisive:
+            verdict = part.verdict if p < ALPHA else "undecided"
+            part = replace(part, verdict=verdict, evidence=f"{part.evidence}, {p_text(p)} after Holm over the parts")
+        corrected.append(part)
+    return tuple(corrected)

@@ -55,7 +55,7 @@ def _line(cell: Cell) -> tuple[Any, ...]:
         json.dumps(cell.seeds),
         json.dumps([float(f"{value:.6g}") for value in sample.values] if sample is not None else []),
         int(cell.best),
-        int(cell.tied),
+        None if cell.untested else int(cell.tied),
         *tests,
         int(cell.warned),
         cell.collapsed,

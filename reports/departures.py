@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from reports.layout import Cell, Table
-from reports.measures import WORST_OF, Results
+from reports.measures import Results
 from reports.protocol import NAMES, WHOLE, setting_text
 from sweep import studies
 from sweep.identity import canonical
@@ -114,23 +114,12 @@ class Departures:
         if key.epsilon is None and key.measure != "clean" and str(manifest.get("epsilon", theirs)) != theirs:
             found["evaluation.epsilon"] = f"attack radius {manifest['epsilon']} instead of {theirs}"
         dataset = str(manifest["dataset"])
-        images = self._images(cell)
+        images = self.results.images([cell])
         if not on_fewer and images and dataset in dataset_names():
             all_images = dataset_facts(dataset).test_images
             if min(images) != all_images:
                 found["evaluation.images"] = f"test images attacked {min(images):,} instead of {all_images:,}"
         return found
-
-    def _images(self, cell: Cell) -> set[int]:
-        key = cell.key
-        checkpoint = key.checkpoint or self.results.shown_checkpoint(key.study)
-        epsilon = key.epsilon or str(self.results.data.manifests[key.study].get("epsilon", "8/255"))
-        names = WORST_OF if key.measure == "worst" else (key.measure,)
-        trials = [one.trial for one in self.results.seeds(key.study, cell.label) if one.seed in cell.seeds]
-        known = (
-            self.results.evaluation(key.study, trial, checkpoint, name, epsilon) for trial in trials for name in names
-        )
-        return {one.images for one in known if one is not None}
 
 
 def joined(found: Mapping[str, Iterable[str]]) -> str:

@@ -85,7 +85,12 @@ def text(store: str | None, studies: Sequence[str] | None = None) -> str:
     if store is None:
         return (
             "\n\n".join(
-                ["# The paper judged by its own numbers", *_self_check(), *_claims(claims.judge(Paper()), NOT_PRINTED)]
+                [
+                    "# The paper judged by its own numbers",
+                    *_self_check(),
+                    *_claims(claims.judge(Paper()), NOT_PRINTED),
+                    _contradictions(),
+                ]
             )
             + "\n"
         )
@@ -96,20 +101,21 @@ def text(store: str | None, studies: Sequence[str] | None = None) -> str:
     for study in results.data.manifests:
         if study not in planned:
             parts += _study_claims(results, study)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _contradictions()]) + "\n"
 
 
 def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[str]:
     counts = Counter(claim.verdict for claim in judged)
     shown = ", ".join(f"{marks[verdict]} {counts[verdict]}" for verdict in claims.ORDER)
     rows = [
-        [escape(claim.text), f"§{claim.section}", _verdict(claim, marks), escape(claim.summary)] for claim in judged
+        [escape(claim.text), f"§{claim.section}", _verdict(claim, marks), claim.rule.name, escape(claim.summary)]
+        for claim in judged
     ]
     parts = [
-        f"## Claims\n\n{len(judged)} claims: {shown}. Parts are judged by Welch's t-test, two-sided, α = 0.05, each by "
-        "itself: a claim that all parts hold needs no correction. Student's p is given beside it."
+        f"## Claims\n\n{len(judged)} claims: {shown}. {claims.PRINCIPLE} Student's p is given beside Welch's."
         + (f" {DEPARTING}" if any(claim.departing for claim in judged) else ""),
-        grid(rows, ["Claim", "Section", "Verdict", "Evidence"], numbers=False),
+        grid(rows, ["Claim", "Section", "Verdict", "Rule", "Evidence"], numbers=False),
+        _rules(judged),
     ]
     detailed = [claim for claim in judged if len(claim.parts) > 1 and claim.verdict != "not run"]
     for claim in detailed:
@@ -135,16 +141,30 @@ def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
     return text + (f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else "")
 
 
+def _rules(judged: list[claims.Claim]) -> str:
+    used = dict.fromkeys(claim.rule for claim in judged)
+    return "The rules used:\n\n" + "\n".join(f"- {rule.name}: {escape(rule.text)}" for rule in used)
+
+
+def _contradictions() -> str:
+    lines = [
+        f"- Contradiction {one.number}, {escape(one.title)}: {escape(one.paper)} Decided: {escape(one.decision)}"
+        for one in published.contradictions()
+    ]
+    return "## Where the paper contradicts itself or the codes it used\n\n" + "\n".join(lines)
+
+
 def _study_claims(results: Results, study: str) -> list[str]:
     judged = claims.judge_study(Ours(results), study)
     if not judged:
         return []
-    rows = [[escape(claim.text), _verdict(claim), escape(_evidence(claim))] for claim in judged]
+    rows = [[escape(claim.text), _verdict(claim), claim.rule.name, escape(_evidence(claim))] for claim in judged]
     title = escape(str(results.data.manifests[study].get("title") or study))
     return [
         f"## The same claims on {title} ({code(study)})\n\nNot a setting of the paper: what follows neither supports "
         "nor refutes it.",
-        grid(rows, ["Claim", "Verdict", "Evidence"], numbers=False),
+        grid(rows, ["Claim", "Verdict", "Rule", "Evidence"], numbers=False),
+        _rules(judged),
     ]
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from reports.measures import Results
 from reports.records import ReportData, load
+from reports.writing import make_folder
 from sweep.errors import UserError
 
 # RobustBench's names of what it knows; others go by our own.
@@ -36,7 +37,7 @@ def export(
     data = load(store, studies)
     if label is None and (seed is not None or checkpoint is not None):
         raise UserError("--seed and --checkpoint choose a model: give its --label too")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     frame = results_frame(data)
     written = [out / "results.csv", out / "results.parquet"]
     frame.to_csv(written[0], index=False)

@@ -84,6 +84,11 @@ class Cell:
         return " ".join([*said, "; ".join(self.departs)]).strip()
 
     @property
+    def untested(self) -> bool:
+        """Whether it could not be compared with the best: a single seed, or no variation."""
+        return self.against_best is not None and not self.best and self.against_best.significant is None
+
+    @property
     def shown_n(self) -> int | None:
         return None if self.sample is None or self.printed or self.sample.n == USUAL_SEEDS else self.sample.n
 
@@ -195,11 +200,23 @@ def _families(table: Table, grid: list[list[Cell]]) -> Iterator[list[tuple[int, 
             yield [(y, x) for x, column in columns if table.compare == "row" or column.group == group]
 
 
+def headline_measure(main: Table) -> str:
+    """What a study's methods are ranked by: the first row of its main table."""
+    return main.blocks[0].rows[0].cells[0].key.measure
+
+
 def best_index(samples: Iterable[Sample | None], best: str = "highest") -> int | None:
     """The first of the best means; None when there is nothing to be better than."""
-    sign = -1 if best == "lowest" else 1
-    known = [(sign * sample.mean, -index) for index, sample in enumerate(samples) if sample is not None]
-    return -max(known)[1] if len(known) > 1 else None
+    known = {index: sample.mean for index, sample in enumerate(samples) if sample is not None}
+    if len(known) < 2:
+        return None
+    top = min(known.values()) if best == "lowest" else max(known.values())
+    return next((index for index, mean in known.items() if same_mean(mean, top)), None)
+
+
+def same_mean(first: float, second: float) -> bool:
+    """The same counts added in another order give means that differ in their last bits."""
+    return math.isclose(first, second, rel_tol=1e-9, abs_tol=NO_SPREAD)
 
 
 def _mark(cells: list[Cell], best: str) -> list[Cell]:
@@ -212,8 +229,8 @@ def _mark(cells: list[Cell], best: str) -> list[Cell]:
     marked = []
     for cell, comparison in zip(cells, comparisons, strict=True):
         # Equal means are all the best, as in the paper; the p-value column of a tie would be 1.
-        is_best = cell.sample is not None and winner is not None and cell.sample.mean == winner.mean
-        tied = comparison is not None and not is_best and comparison.significant is not True
+        is_best = cell.sample is not None and winner is not None and same_mean(cell.sample.mean, winner.mean)
+        tied = comparison is not None and not is_best and comparison.significant is False
         marked.append(replace(cell, best=is_best, tied=tied, against_best=comparison))
     return marked
 

@@ -6,18 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.layout import Cell, Table, p_text, signed
+from reports.layout import Cell, Table, best_index, headline_measure, p_text, signed
 from reports.markdown_table import code, escape, grid, render
 from reports.measures import Results
 from reports.names import attack_name, setting
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
+from reports.tables import ranking_words
 
 MOST_ADVICE = 8
 
 
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
     """The whole of tables.md. `studies` has each study's tables, the main one first."""
-    tests = {study: study_tests(results, study, _headline_measure(tables)) for study, tables in studies.items()}
+    tests = {study: study_tests(results, study, headline_measure(tables[0])) for study, tables in studies.items()}
     present = [table for table in paper if any(cell.planned for cell in table.cells())]
     absent = [table for table in paper if table not in present]
     parts = ["# Results", glance(results, studies, tests), *paper_section(present)]
@@ -33,10 +34,6 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
         if len(problems) > 50:
             parts.append(f"… and {len(problems) - 50} more.")
     return "\n\n".join(parts) + "\n"
-
-
-def _headline_measure(tables: list[Table]) -> str:
-    return tables[0].blocks[0].rows[0].cells[0].key.measure
 
 
 def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, list[Tests]]) -> str:
@@ -67,7 +64,7 @@ def _lead(tests: list[Tests]) -> str:
         return "—"
     if against.is_best:
         return "the best is AT itself"
-    row = max(against.rows, key=lambda one: one.comparison.difference)
+    row = against.rows[best_index(one.cell.sample for one in against.rows) or 0]
     p = row.comparison.welch_holm
     return f"{signed(row.comparison.difference)} points" + (
         "" if p is None else f", p = {p_text(p)}".replace("= <", "< ")
@@ -87,11 +84,12 @@ def _sentence(test: Tests) -> str:
     for row in test.rows:
         named.setdefault(row.verdict, []).append(escape(row.display))
     reference = escape(test.reference_display)
+    robust, where = ranking_words(test.measure)
     parts = []
     if named["better"]:
-        parts.append(f"more robust than {reference}: {', '.join(named['better'])}")
+        parts.append(f"more {robust} than {reference}: {', '.join(named['better'])}")
     if named["worse"]:
-        parts.append(f"less robust than {reference}: {', '.join(named['worse'])}")
+        parts.append(f"less {robust} than {reference}: {', '.join(named['worse'])}")
     if named["undecided"]:
         parts.append(f"not decided against {reference}: {', '.join(named['undecided'])}")
     rest = [
@@ -99,7 +97,7 @@ def _sentence(test: Tests) -> str:
     ]
     if rest:
         parts.append(f"not testable yet: {', '.join(rest)}")
-    return f"under {attack_name(test.measure)}, {'; '.join(parts)} (Welch, two-sided, Holm, α = 0.05)."
+    return f"{where}, {'; '.join(parts)} (Welch, two-sided, Holm, α = 0.05)."
 
 
 def _done(results: Results, study: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from reports.layout import Cell, Key, Rounding
 from reports.records import ReportData
@@ -20,6 +21,13 @@ DIAGNOSTICS = {
     "test_potentially_misclassified": 100.0,
     "gradient_norm_ce_label": 1.0,
     "gradient_norm_logit_max": 1.0,
+}
+MarginEstimator = Literal["diagnostics", "training"]
+# What a caption must say of a mean logit margin loss: the two are different numbers.
+MARGIN_NOTES: dict[MarginEstimator, str] = {
+    "diagnostics": "measured after training on images without augmentation, in eval mode, by PGD-20",
+    "training": "the running mean over an epoch's training batches: images as augmented, the training attack, weights "
+    "still moving",
 }
 WORST_OF = ("fgsm", "pgd-100", "cw-100", "spsa", "autoattack")
 
@@ -50,6 +58,7 @@ class Results:
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self._asked_of: dict[str, frozenset[str]] = {}
+        self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
@@ -121,14 +130,23 @@ class Results:
             self._asked_of[study] = frozenset(str(attack.get("id")) for attack in attacks)
         return self._asked_of[study]
 
-    def images(self, study: str, checkpoint: str) -> list[int]:
-        """Over how many test images the study's numbers are taken; more than one value is worth a remark."""
-        trials = {planned.trial for label in self.labels[study] for planned in self.seeds(study, label)}
-        found = set()
-        for trial in trials:
-            for entries in self._evaluations.get((trial, checkpoint), {}).values():
-                found |= {entry.images for entry in entries}
-        return sorted(found)
+    def images(self, cells: Iterable[Cell]) -> list[int]:
+        """Over how many test images these numbers are taken; more than one value is worth a remark."""
+        return sorted({number for cell in cells if cell.label for number in self._images(cell)})
+
+    def _images(self, cell: Cell) -> set[int]:
+        key = cell.key
+        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
+        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
+        names = WORST_OF if key.measure == "worst" else (key.measure,)
+        found: set[int] = set()
+        for trial in (one.trial for one in self.seeds(key.study, cell.label) if one.seed in cell.seeds):
+            known = [self.evaluation(key.study, trial, checkpoint, name, epsilon) for name in names]
+            if known == [None] and key.measure == "clean":  # taken from an attack, as by `clean_accuracy`
+                groups = self._evaluations.get((trial, checkpoint), {}).values()
+                found.add(max(one.images for group in groups for one in group if one.clean_accuracy is not None))
+            found |= {one.images for one in known if one is not None}
+        return found
 
     def label_for(self, key: Key) -> str | None:
         """The study's label behind a key: the one with the key's hyperparameters if there is one.
@@ -214,12 +232,29 @@ class Results:
         return 100 * max(known)[1] if known else None
 
     def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
-        """Mean logit margin loss on the adversarial training images, from the diagnostics or from the curve's end."""
-        value = self.data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
-        if value is not None:
-            return float(value)
-        value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
-        return None if value is None else float(value)
+        """Mean logit margin loss on the adversarial training images, by the study's one estimator of it."""
+        return self._margins(study, checkpoint)[self.margin_estimator(study, checkpoint)].get(planned.trial)
+
+    def margin_estimator(self, study: str, checkpoint: str = "last") -> MarginEstimator:
+        """The one that more of the study's trainings have; the two differ, so no row of a table mixes them."""
+        known = self._margins(study, checkpoint)
+        return "training" if len(known["training"]) > len(known["diagnostics"]) else "diagnostics"
+
+    def _margins(self, study: str, checkpoint: str) -> dict[MarginEstimator, dict[str, float]]:
+        """By estimator and trial."""
+        if (study, checkpoint) in self._margins_of:
+            return self._margins_of[study, checkpoint]
+        found: dict[MarginEstimator, dict[str, float]] = {"diagnostics": {}, "training": {}}
+        for planned in (one for label in self.labels[study] for one in self.seeds(study, label)):
+            if planned.status == "done":
+                value = self.data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
+                if value is not None:
+                    found["diagnostics"][planned.trial] = float(value)
+                value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
+                if value is not None:
+                    found["training"][planned.trial] = float(value)
+        self._margins_of[study, checkpoint] = found
+        return found
 
     def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
         """OVR's mean margin loss over that of cross-entropy with the same seed."""

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from reports import claims, published
 from reports import figures as drawing
-from reports.layout import Table, p_text
+from reports.layout import Table, headline_measure, p_text, signed
 from reports.measures import Results
 from reports.names import attack_name, setting
 from reports.page_tables import PageTable, page_table, shorter
@@ -22,9 +22,10 @@ from reports.protocol import differences
 from reports.records import ReportData
 from reports.significance import Tests, study_tests
 from reports.sources import Ours
+from reports.tables import ranking_words
 
 TEMPLATES = Path(__file__).parent / "templates"
-# A figure with thousands of points is smaller and quicker to show as pixels; beside the page it is in both forms.
+# A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
 LARGEST_SVG = 80_000
 
 
@@ -41,7 +42,8 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
         names = results.labels[name]
         own = [(table, page) for table, page in pages if table.number is None and _study_of(table) == name]
         drawn = [entry for entry in entries if entry["study"] == name and entry["uri"]]
-        tests = study_tests(results, name)
+        measure = headline_measure(own[0][0]) if own else "autoattack"
+        tests = study_tests(results, name, measure)
         studies.append(
             {
                 "id": f"study-{index}",
@@ -54,6 +56,7 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
                 "figures": [entry for entry in drawn if entry["name"] != "hero"],
                 "tests": tests,
                 "winners": _winners(own),
+                "ranking": " ".join(ranking_words(measure)),
                 "reference": tests[0].reference_display if tests else "",
                 "verdicts": _verdicts(tests),
                 "lacking": [entry for entry in entries if entry["study"] == name and not entry["uri"]],
@@ -86,7 +89,7 @@ def _render(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"p": p_text, "attack": attack_name}
+    environment.filters |= {"p": p_text, "attack": attack_name, "signed": signed}
     style = (TEMPLATES / "report.css").read_text("utf-8")
     script = (TEMPLATES / "report.js").read_text("utf-8")
     return environment.get_template("report.html").render(
@@ -122,7 +125,7 @@ def _claim_group(title: str, note: str, judged: list[claims.Claim]) -> dict[str,
 
 
 def _winners(own: list[tuple[Table, PageTable]]) -> list[tuple[str, str]]:
-    """The best under AutoAttack, the main table's first row; a single method is no winner."""
+    """The best of the main table's first row; a single method is no winner."""
     if not own:
         return []
     main = own[0][0]
@@ -170,7 +173,7 @@ def _figures(figures: Sequence[Path]) -> list[dict[str, Any]]:
         uri = ""
         if entry.files:
             svg, png = (folder / name for name in entry.files)
-            chosen = svg if svg.stat().st_size <= LARGEST_SVG else png
+            chosen = svg if svg.stat().st_size <= max(LARGEST_SVG, png.stat().st_size) else png
             kind = "image/svg+xml" if chosen is svg else "image/png"
             uri = f"data:{kind};base64,{base64.b64encode(chosen.read_bytes()).decode()}"
         entries.append(

@@ -12,12 +12,12 @@ from reports.measures import Results
 from reports.statistics import (
     MOST_SEEDS,
     Comparison,
-    Sample,
     compare_family,
     detectable_difference,
     mcnemar,
     paired_bootstrap,
     seeds_needed,
+    undecided_level,
 )
 
 
@@ -52,7 +52,7 @@ class Versus:
     comparison: Comparison
     over_images: OverImages | None
     detectable: float | None  # percent points, at the present number of seeds
-    needed: int | None  # seeds per method that would decide, None if it is decided or cannot be said
+    needed: int | None  # seeds per method that would probably decide, None if it is decided or cannot be said
 
     @property
     def verdict(self) -> str:
@@ -110,7 +110,9 @@ def _tests(
     base = cells[reference]
     assert base.sample is not None
     rows = []
-    for index, comparison in enumerate(compare_family([cell.sample for cell in cells], reference)):
+    family = compare_family([cell.sample for cell in cells], reference)
+    level = undecided_level(family)
+    for index, comparison in enumerate(family):
         cell = cells[index]
         if comparison is None or cell.sample is None:
             continue
@@ -124,17 +126,11 @@ def _tests(
                 comparison,
                 over_images(verdicts[pair[0]], verdicts[pair[1]]),
                 detectable_difference(cell.sample, base.sample),
-                _more(cell.sample, base.sample) if undecided else None,
+                seeds_needed(cell.sample, base.sample, level) if undecided else None,
             )
         )
     display = results.labels[study][labels[reference]]
     return Tests(study, measure, labels[reference], display, base, is_best, tuple(rows))
-
-
-def _more(first: Sample, second: Sample) -> int | None:
-    """At least one more than there are: the test was just not significant."""
-    needed = seeds_needed(first, second)
-    return None if needed is None else max(needed, min(first.n, second.n) + 1)
 
 
 def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> Verdicts:
@@ -168,7 +164,10 @@ def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
         return None
     names = f"{row.display} against {test.reference_display}"
     if row.needed is None:
-        return f"{names}: too close for seeds to decide; even {MOST_SEEDS} per method would probably not."
+        return (
+            f"{names}: too close for seeds to decide; if means and spreads stay as observed, even {MOST_SEEDS} per "
+            "method would do so in fewer than 4 of 5 repetitions."
+        )
     present = min(row.cell.sample.n if row.cell.sample else 0, test.reference_cell.sample.n)  # type: ignore[union-attr]
     wanted = list(seeds)
     candidate = 0
@@ -178,7 +177,10 @@ def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
         candidate += 1
     command = seeds_command(test.study, [test.reference, row.label], sorted(wanted))
     more = row.needed - present
-    return f"{names}: about {more} more {'seed' if more == 1 else 'seeds'} would decide this: `{command}`"
+    return (
+        f"{names}: if means and spreads stay as observed, about {more} more {'seed' if more == 1 else 'seeds'} would "
+        f"decide this in 4 of 5 repetitions: `{command}`"
+    )
 
 
 def seeds_command(study: str, labels: list[str], seeds: list[int]) -> str:

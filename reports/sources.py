@@ -16,8 +16,6 @@ LAMBDA_LABELS = {("cifar100_lambda", 0.5): "sovr_lam05", ("cifar100_lambda", 0.6
 
 
 class Source(Protocol):
-    name: str
-
     def sample(
         self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
     ) -> Sample | None: ...
@@ -37,8 +35,6 @@ class Source(Protocol):
 
 class Ours:
     """From records."""
-
-    name = "ours"
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -81,8 +77,6 @@ class Ours:
 
 class Paper:
     """From the printed tables; where two tables print a cell, the first one counts (contradictions 4 and 5)."""
-
-    name = "paper"
 
     def __init__(self) -> None:
         self._samples: dict[tuple[str, str, str, str], Sample] = {}

@@ -9,7 +9,7 @@ from fractions import Fraction
 from reports import published
 from reports.departures import Departures
 from reports.layout import MARKS, Block, Cell, Column, Key, Rounding, Row, Table, with_best
-from reports.measures import WORST_OF, Results
+from reports.measures import MARGIN_NOTES, WORST_OF, Results
 from reports.names import attack_name, setting
 
 CHECKPOINTS = {
@@ -19,6 +19,11 @@ CHECKPOINTS = {
 }
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 DECISION = "Welch's t-test, two-sided, α = 0.05, Holm-corrected within the {family}"
+
+
+def ranking_words(measure: str) -> tuple[str, str]:
+    """What a method can be more of by this measure, and against what: robust, under AutoAttack."""
+    return ("accurate", "on clean images") if measure == "clean" else ("robust", f"under {attack_name(measure)}")
 
 
 def checkpoint_note(checkpoint: str, protocol: str) -> str:
@@ -33,12 +38,16 @@ def reading_notes(table: Table) -> list[str]:
     """How to read bold, underline, n and the marks; only what occurs in the table."""
     family = {"row": "row", "group": "row of a group", "column": "column of a block"}.get(table.compare, "")
     notes = ["Mean±std (ddof=1) over training seeds; n is given where it is not 3."]
+    untested = any(cell.untested for cell in table.cells())
     if any(cell.best for cell in table.cells()):
         notes.append(f"Bold: the {table.best} mean of its {family}.")
     if any(cell.tied for cell in table.cells()):
         notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
     elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
-        notes.append(f"All others differ significantly from it ({DECISION.format(family=family)}).")
+        others = "All others that were tested" if untested else "All others"
+        notes.append(f"{others} differ significantly from it ({DECISION.format(family=family)}).")
+    if untested:
+        notes.append("No test was possible with a single seed or without variation between seeds.")
     # What ¶ stands for is said in full where a table has it.
     seen = {sign for cell in table.cells() for sign in cell.marks} - {"¶"}
     notes += [f"{sign} {words}" for sign, words in MARKS.items() if sign in seen]
@@ -78,7 +87,7 @@ def paper_notes(source: published.Published, table: Table, results: Results, dep
             )
             notes.append(checkpoint_note(checkpoint, protocol))
     else:
-        notes.append("Adversarial training images, last epoch; lower means larger margins.")
+        notes.append(f"{margins_note(results, studies)}; lower means larger margins.")
     if "worst" in measured:
         notes.append(f"Worst: the least of {', '.join(attack_name(name) for name in WORST_OF)}, seed by seed.")
     notes += searched_values(table, results, departures)
@@ -150,8 +159,7 @@ def main_table(results: Results, study: str, checkpoint: str) -> Table:
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
     title = f"{manifest.get('title') or study}: robust and clean accuracy"
     table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
-    images = results.images(study, checkpoint)
-    count = " or ".join(f"{number:,}" for number in images)
+    count = " or ".join(f"{number:,}" for number in results.images(table.cells()))
     notes = [
         f"{setting(manifest)}: accuracy in percent on {count or 'the'} test images; attacks Linf, ε = {epsilon}.",
         checkpoint_note(checkpoint, str(manifest.get("protocol", "paper"))),
@@ -244,7 +252,13 @@ def margins(results: Results, study: str, labels: list[str]) -> Table | None:
         (Block("", (row,)),),
         best="lowest",
     )
-    return finish(table, ["Adversarial training images at the last epoch; lower means larger margins."])
+    return finish(table, [f"{margins_note(results, [study])}; lower means larger margins."])
+
+
+def margins_note(results: Results, studies: Iterable[str]) -> str:
+    """Where these margins come from: the two ways to measure them give different numbers."""
+    ways = dict.fromkeys(MARGIN_NOTES[results.margin_estimator(study)] for study in studies)
+    return f"Adversarial training images at the last epoch, {' or '.join(ways)}"
 
 
 def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -259,7 +273,7 @@ def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | Non
         best="none",
         compare="none",
     )
-    return finish(table, ["Adversarial training images at the last epoch, seed by seed. The paper: 1.56 to 1.87."])
+    return finish(table, [f"{margins_note(results, [study])}, seed by seed. The paper: 1.56 to 1.87."])
 
 
 def _size(radius: str) -> Fraction:

@@ -12,7 +12,10 @@ from reports.layout import Table
 from reports.measures import Results
 from reports.records import Problem, ReportData, load, no_collection
 from reports.tables import paper_tables, study_tables
+from sweep.errors import UserError
 from sweep.store import open_store
+
+SOURCES = Path(__file__).parent
 
 
 def write(
@@ -23,13 +26,17 @@ def write(
     figures: bool = True,
     keep_current: bool = False,
 ) -> list[Path]:
-    """With `keep_current` the figures and the page stay as they are if no record has changed since they were made."""
+    """With `keep_current` the figures and the page stay as they are if they are complete and nothing has changed since:
+    no record, and no line of the code that makes them.
+    """
+    # Before the records are read: one that arrives meanwhile makes the next report a new one.
+    source = fingerprint(store_uri, studies) if figures else ""
     with no_collection():
         data = _with_cells(load(store_uri, studies))
         results = Results(data)
         by_study = {study: study_tables(results, study) for study in data.manifests}
         paper = paper_tables(results)
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         every = paper + [table for tables in by_study.values() for table in tables]
         written = [
             _text(out / "tables.md", markdown.write(results, by_study, paper)),
@@ -38,19 +45,33 @@ def write(
             _text(out / "tables.csv", csv_files.cells(every)),
         ]
     if figures:
+        note = out / "plots" / "made_from.txt"
+        if keep_current and _is_current(note, source):
+            return [*written, out / "report.html"]
         from reports.figures import draw_all
         from reports.page import write_page
 
-        source = fingerprint(store_uri, studies)
-        note = out / "plots" / "made_from.txt"
-        page = out / "report.html"
-        if keep_current and page.exists() and note.exists() and note.read_text(encoding="utf-8") == source:
-            return [*written, page]
         note.unlink(missing_ok=True)
         drawn = draw_all(data, out / "plots")
-        written += [*drawn, write_page(data, every, drawn, out)]
-        _text(note, source)
+        made = [*drawn, write_page(data, every, drawn, out)]
+        _text(note, "\n".join([source, *(path.relative_to(out).as_posix() for path in made)]) + "\n")
+        written += made
     return written
+
+
+def make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"cannot write to {out}: {fault.strerror}; name another folder by --out") from None
+
+
+def _is_current(note: Path, source: str) -> bool:
+    """Whether the files that the note lists were made from this very source and are all still there."""
+    if not note.exists():
+        return False
+    lines = note.read_text(encoding="utf-8").splitlines()
+    return lines[:1] == [source] and all((note.parent.parent / name).exists() for name in lines[1:])
 
 
 def _with_cells(data: ReportData) -> ReportData:
@@ -64,9 +85,12 @@ def _with_cells(data: ReportData) -> ReportData:
 
 
 def fingerprint(store_uri: str | Path, studies: Sequence[str] | None) -> str:
-    """Changes with every record that a report could show; manifests, which are rewritten often, count by content."""
+    """Changes with every record that a report could show, and with the code that shows it.
+
+    Manifests, which are rewritten often, count by content.
+    """
     store = open_store(store_uri)
-    facts = [f"{store.uri} {studies}"]
+    facts = [f"{store.uri} {studies}", *_sources()]
     for folder in ("trials", "evaluations", "diagnostics", "searches"):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
@@ -74,7 +98,14 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None) -> str:
             if entry.path.endswith(".json")
         )
     facts += [f"{path} {hashlib.sha256(store.read(path)).hexdigest()}" for path in store.list("studies")]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest() + "\n"
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _sources() -> list[str]:
+    """The files that make a report; one that is written to this very folder, as by default, is none of them."""
+    kinds = ("*.py", "published/*.yaml", "templates/report.*", "templates/parts.html")
+    paths = sorted({path for kind in kinds for path in SOURCES.rglob(kind)})
+    return [f"{path.relative_to(SOURCES)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths]
 
 
 def shown(tables: Sequence[Table]) -> list[Table]:

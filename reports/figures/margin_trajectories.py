@@ -8,6 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
+from reports.measures import MARGIN_NOTES
 
 LOSSES = {"at": "CE", "weighted_ce": "CE", "ovr": "OVR", "weighted_ovr": "OVR"}
 COLORS = {"CE": style.BLACK, "OVR": style.VERMILLION}
@@ -61,11 +62,13 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         if last.get(("CE", weight), 0.0) < 0 and last.get(("OVR", weight), 0.0) < 0
     ]
     caption = (
-        "Mean logit margin loss on adversarial training examples over the epochs, cross-entropy against OVR; bands "
-        "reach from the lowest to the highest seed."
+        "Mean logit margin loss on adversarial training examples over the epochs, cross-entropy against OVR: "
+        f"{MARGIN_NOTES['training']}; bands reach from the lowest to the highest seed."
     )
     if ratios:
-        caption += f" OVR's margin over that of cross-entropy at the last epoch: {', '.join(ratios)}."
+        caption += f" OVR's margin over that of cross-entropy at the last epoch, so measured: {', '.join(ratios)}."
+        if study.results.margin_estimator(study.name) == "diagnostics":
+            caption += f" The tables' margins are another estimate: {MARGIN_NOTES['diagnostics']}."
     return figure, caption
 
 

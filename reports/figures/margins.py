@@ -104,11 +104,11 @@ def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: 
         for row, panel in enumerate(column):
             axis = axes[index // columns * depth + row, index % columns]
             axis.set_visible(True)
+            if index in wide:
+                axis.set_facecolor(style.PALE)
             _histogram(axis, panel, edges)
             if row == 0:
                 axis.set_title(panel.method.name, loc="left")
-            if index in wide:
-                axis.set_facecolor(style.PALE)
             axis.tick_params(labelbottom=row == len(column) - 1)
             axis.tick_params(axis="y", labelsize=7, pad=1)
             axis.xaxis.set_major_locator(FixedLocator([-1, 0, 1]) if spans[index] == PROBABILITIES else MaxNLocator(4))
@@ -141,5 +141,6 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     note = f"{where}\nmean {average:.2f}".replace("-", "−")
     left = average > (edges[0] + edges[-1]) / 2  # away from the line of the mean
     side, x = ("left", 0.03) if left else ("right", 0.98)
-    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7)
+    paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}  # where the line is near after all
+    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7, bbox=paper)
     axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars

@@ -179,6 +179,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     svg, png = stem.with_name(stem.name + ".svg"), stem.with_name(stem.name + ".png")
-    FigureCanvasSVG(figure).print_svg(str(svg), metadata={"Date": None, "Creator": None})
+    # In this order: print_svg leaves the figure at 72 dots per inch.
     FigureCanvasAgg(figure).print_png(str(png), metadata={"Software": None})
+    FigureCanvasSVG(figure).print_svg(str(svg), metadata={"Date": None, "Creator": None})
     return [svg, png]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -26,17 +27,20 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     rows, columns = style.grid_shape(len(methods), 4)
     figure, axes = style.canvas(1.0 + 1.95 * columns, 0.7 + 1.75 * rows, rows, columns, sharex=True, sharey=True)
     handles: dict[str, object] = {}
+    epochs = _shown_epochs(study)
     for axis, method in zip(axes.ravel(), methods, strict=False):
         _panel(axis, method, handles)
+        _diamonds(axis, method, epochs, handles)
     style.hide_unused(axes, len(methods))
     axes[0, 0].set_ylim(0, 100)
     axes[0, 0].xaxis.set_major_locator(MaxNLocator(5, integer=True))
     figure.supxlabel("epoch", fontsize=9)
     figure.supylabel("accuracy (%)", fontsize=9)
-    style.legend_above(figure, list(handles.values()), list(handles), columns=4)
+    style.legend_above(figure, list(handles.values()), list(handles), columns=5)
     caption = (
-        "Lines are means over seeds, bands reach from the lowest to the highest seed; the diamond "
-        f"marks the mean curve's best PGD accuracy on the test set. {study.title}."
+        "Lines are means over seeds, bands reach from the lowest to the highest seed; a diamond marks, for each seed, "
+        f"the epoch whose weights the tables show ({study.checkpoint_name}) at its PGD accuracy on the test set. "
+        f"{study.title}."
     )
     return figure, caption
 
@@ -56,7 +60,26 @@ def _panel(axis: Axes, method: MethodView, handles: dict[str, object]) -> None:
         if len(values) > 1:
             axis.fill_between(epochs + 1, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, linewidth=0)
         handles.setdefault(legend, line)
-        if column == "test_pgd_accuracy" and epochs.size:
-            best = int(values.mean(axis=0).argmax())
-            axis.plot(epochs[best] + 1, values.mean(axis=0)[best], marker="D", markersize=4, color=style.VERMILLION)
     axis.set_title(f"{method.name} (n={len(method.curves('test_pgd_accuracy'))})", loc="left")
+
+
+def _shown_epochs(study: StudyView) -> dict[str, int]:
+    """Trial -> the epoch of the checkpoint that the tables show, where its record says so."""
+    cells, found = study.data.cells, {}
+    for trial, checkpoints in zip(cells["trial"], cells["checkpoints"], strict=True):
+        facts = checkpoints.get(study.checkpoint) if isinstance(checkpoints, dict) else None
+        if isinstance(facts, dict) and isinstance(facts.get("epoch"), int):
+            found[trial] = facts["epoch"]
+    return found
+
+
+def _diamonds(axis: Axes, method: MethodView, epochs: dict[str, int], handles: dict[str, object]) -> None:
+    points = []
+    for trial in method.trials:
+        curve = method.study.curve(trial)
+        if "test_pgd_accuracy" in curve and epochs.get(trial, -1) in range(len(curve)):
+            accuracy = pd.to_numeric(curve["test_pgd_accuracy"], errors="coerce").iloc[epochs[trial]]
+            points.append((epochs[trial] + 1, 100 * accuracy))
+    if points:
+        (diamonds,) = axis.plot(*zip(*points, strict=True), "D", markersize=4, color=style.VERMILLION)
+        handles.setdefault(f"{method.study.checkpoint_name}, per seed", diamonds)

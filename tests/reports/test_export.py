@@ -100,4 +100,25 @@ def test_a_users_mistake_is_a_message_and_exit_code_2(store):
     command = [sys.executable, "-m", "reports", "--store", store.uri, "--study", "nope"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2
-    assert run.stderr == "the store has no study 'nope'; it has: one\n"
+    assert run.stderr == "error: the store has no study 'nope'; it has: one\n"
+
+
+def run_reports(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "reports", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", [[], ["diff"], ["export"]])
+def test_a_folder_that_cannot_be_made_is_one_message(store, tmp_path, command):
+    (tmp_path / "file").write_text("")
+    found = run_reports("--store", store.uri, "--out", str(tmp_path / "file" / "out"), *command)
+    assert found.returncode == 2 and found.stdout == ""
+    assert (
+        found.stderr == f"error: cannot write to {tmp_path}/file/out: Not a directory; name another folder by --out\n"
+    )
+
+
+@pytest.mark.parametrize(("command", "name"), [("diff", "diff.md"), ("export", "results.csv")])
+def test_out_may_stand_before_or_after_the_subcommand(store, tmp_path, command, name):
+    for arguments in (["--out", str(tmp_path / "a"), command], [command, "--out", str(tmp_path / "b")]):
+        assert CliRunner().invoke(app, ["--store", store.uri, *arguments]).exit_code == 0
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

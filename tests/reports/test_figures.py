@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.text import Text
 
 from reports import figures
-from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off
+from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off, training_curves
 from reports.figures.view import Missing, StudyView
 from reports.layout import Key
 from reports.measures import Results
@@ -66,6 +66,13 @@ def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
             assert path.read_bytes().startswith(b"\x89PNG")
     second = figures.draw_all(load(full_store), tmp_path / "second")
     assert [a.name for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()] == []
+
+
+def test_a_png_has_160_pixels_to_the_inch(tmp_path):
+    figure, _ = style.canvas(7.6, 2.5)
+    svg, png = style.save(figure, tmp_path / "one")
+    assert [int.from_bytes(png.read_bytes()[start : start + 4]) for start in (16, 20)] == [1216, 400]
+    assert (ElementTree.parse(svg).getroot().get("width") or "").startswith("547.2")
 
 
 def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_path):
@@ -187,6 +194,31 @@ def test_names_and_sums_in_the_trade_off_cover_neither_each_other_nor_a_marker(v
     boxes = [Text.get_window_extent(text) for text in axis.texts]
     assert len(boxes) > len(view.adversarial_methods)
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "legend"),
+    [("best_validation", "best epoch on validation, per seed"), ("best_test", "best epoch on test, per seed")],
+)
+def test_diamonds_mark_the_epochs_whose_weights_the_tables_show(tmp_path, checkpoint, legend):
+    store = synthetic.write_store(tmp_path, methods={"at": synthetic.METHODS["at"]}, diagnostics=False, search=False)
+    manifest = store.read_json("studies/synthetic.json")
+    store.write_json("studies/synthetic.json", {**manifest, "checkpoint": checkpoint})
+    for path in store.list("evaluations"):
+        moved = {**store.read_json(path), "checkpoint": checkpoint}
+        store.write_json(path.replace("best_test", checkpoint), moved)
+    chosen = {}
+    for seed in range(3):
+        path = f"trials/{synthetic.trial_name('synthetic', 'at', seed)[:16]}/record.json"
+        record = store.read_json(path)
+        epochs = {"best_test": 20 + seed, "best_validation": 10 + seed}
+        store.write_json(path, {**record, "checkpoints": {name: {"epoch": at} for name, at in epochs.items()}})
+        chosen[epochs[checkpoint] + 1] = 100 * record["curve"][epochs[checkpoint]]["test_pgd_accuracy"]
+    figure, caption = training_curves.draw(view_of(tmp_path))
+    (diamonds,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
+    assert dict(zip(diamonds.get_xdata(), diamonds.get_ydata(), strict=True)) == pytest.approx(chosen)
+    assert legend in [text.get_text() for text in figure.legends[0].texts]
+    assert "tables" in caption
 
 
 def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from hand_made import ATTACKS, add_study, new_store
 
 from reports.measures import Results
 from reports.page import write_page
@@ -108,6 +109,44 @@ def test_tables_show_the_numbers_of_the_report_with_methods_down(page, tmp_path)
         for line in main.blocks[0].rows:
             assert line.cells[index].text in text
     assert "highest mean of its column" in page and "of its row" not in page
+
+
+def page_without_autoattack(folder: Path, accuracies: dict[str, list[float | None]], *left: str) -> str:
+    """A study that never asked for AutoAttack, nor for what else is not `left`."""
+    store = new_store(folder / "store")
+    asked = [{"id": ATTACKS[name], "name": name, "epsilon": "8/255"} for name in left]
+    add_study(store, "one", accuracies, attacks=asked)
+    for path in store.list("evaluations"):
+        if not any(ATTACKS[name] in path for name in left):
+            store.delete(path)
+    return Reader(page_of(folder / "store", folder)).text
+
+
+def test_the_page_names_the_attack_of_its_headline_and_tests_the_same(tmp_path):
+    accuracies: dict[str, list[float | None]] = {"at": [0.480, 0.482, 0.478], "sovr": [0.494, 0.497, 0.491]}
+    text = page_without_autoattack(tmp_path, accuracies, "clean", "pgd-20")
+    assert "most robust under PGD-20 is SOVR with 51.4±0.3 %." in text and "under AutoAttack is" not in text
+    assert "How sure is that?" in text and "PGD-20: against AT" in text and "Better than AT : SOVR" in text
+
+
+def test_the_page_calls_no_clean_accuracy_robust(tmp_path):
+    text = page_without_autoattack(tmp_path, {"at": [0.48], "sovr": [0.49]}, "clean")
+    assert "most accurate on clean images is AT with 90.0, SOVR with 90.0 %." in text
+
+
+def test_the_page_underlines_nothing_that_no_test_compared(tmp_path):
+    store = new_store(tmp_path / "store")
+    add_study(store, "one", {"at": [0.48], "sovr": [0.49]})
+    page = page_of(tmp_path / "store", tmp_path)
+    assert "number best" in page and "number tied" not in page and "No test was possible" in page
+
+
+def test_a_difference_that_rounds_to_zero_has_no_minus_sign(tmp_path):
+    store = new_store(tmp_path / "store")
+    # 0.03 points between the means.
+    add_study(store, "one", {"at": [0.480, 0.482, 0.478], "sovr": [0.480, 0.482, 0.477]})
+    page = page_of(tmp_path / "store", tmp_path)
+    assert ">+0.0</td>" in page and "−0.0<" not in page
 
 
 def test_failed_trials_are_listed_with_reason_log_and_command(page):

@@ -20,6 +20,8 @@ from reports.statistics import (
     mcnemar,
     paired_bootstrap,
     seeds_needed,
+    undecided_level,
+    welch_power,
 )
 
 SOVR, EWAT, AT = Sample(49.4, 0.3, 3), Sample(48.2, 0.7, 3), Sample(48.0, 0.2, 3)
@@ -122,14 +124,42 @@ def test_the_detectable_effect_is_that_of_statsmodels(seeds):
     assert detectable_effect(seeds) == pytest.approx(float(np.squeeze(expected)), rel=1e-4)
 
 
-def test_seeds_needed_is_the_smallest_number_that_detects_the_difference():
-    for first, second in [(SOVR, EWAT), (Sample(50, 1, 3), Sample(49, 1, 3))]:
-        needed = seeds_needed(first, second)
-        spread = math.sqrt((first.std**2 + second.std**2) / 2)
-        effect = (first.mean - second.mean) / spread
-        assert detectable_effect(needed) <= effect < detectable_effect(needed - 1)
+@pytest.mark.parametrize("level", [0.05, 0.05 / 8])
+@pytest.mark.parametrize(("difference", "std"), [(3, 1), (2, 0.3), (1, 1)])
+def test_welch_finds_the_difference_with_the_seeds_needed_in_four_of_five_simulations(difference, std, level):
+    observed = Sample(50 + difference, 1, 3), Sample(50, std, 3)
+    needed = seeds_needed(*observed, level)
+    draws = np.random.default_rng(0)
+
+    def found(n):
+        first, second = draws.normal(50 + difference, 1, (20_000, n)), draws.normal(50, std, (20_000, n))
+        return (stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue < level).mean()
+
+    assert found(needed) == pytest.approx(welch_power(*observed, needed, level), abs=0.01)
+    assert found(needed) > 0.79 and (needed == 4 or found(needed - 1) < 0.81)
+
+
+def test_seeds_needed_are_more_than_there_are_or_unknown():
+    assert seeds_needed(Sample(60, 1, 3), Sample(50, 1, 5)) == 4
     assert seeds_needed(Sample(50, 1, 3), Sample(50, 1, 3)) is None
+    assert seeds_needed(Sample(60, 0, 3), Sample(50, 0, 3)) is None
     assert seeds_needed(Sample.of([50.0]), Sample.of([49.0])) is None
+
+
+@pytest.mark.parametrize("middle", [49.4, 48.8])  # with p below and above 0.05 before Holm
+def test_the_seeds_advised_give_the_verdict_after_holm_in_four_of_five_simulations(middle):
+    family = [Sample(mean, 0.5, 3) for mean in (48, middle, 55, 48.2, 48.3)]
+    first, base = family[1], family[0]
+    compared = compare_family(family, 0)
+    assert compared[1].significant is False and compared[2].significant
+    assert undecided_level(compared) == pytest.approx(0.05 / 3)
+    needed = seeds_needed(first, base, undecided_level(compared))
+    draws = np.random.default_rng(0)
+    decided = 0
+    for _ in range(1000):
+        drawn = [Sample.of(draws.normal(one.mean, one.std, needed)) for one in (base, first)]
+        decided += bool(compare_family([*drawn, *family[2:]], 0)[1].significant)
+    assert 0.77 < decided / 1000 < 0.95
 
 
 def test_mcnemar_is_the_exact_binomial_on_the_images_that_differ():

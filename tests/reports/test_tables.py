@@ -4,8 +4,8 @@ import pytest
 import synthetic
 from hand_made import add_evaluation, add_study, add_trial, new_store
 
-from reports import write_reports
-from reports.layout import Key, Rounding
+from reports import write_reports, writing
+from reports.layout import Key, Rounding, best_index
 from reports.measures import Results
 from reports.records import load
 from reports.statistics import Sample
@@ -70,6 +70,39 @@ def test_the_main_table_has_a_column_per_label_and_marks_the_best(store):
     assert all(cell.best for cell in row(table, "Clean").values())
 
 
+def test_nothing_is_tied_where_no_test_was_possible_and_the_caption_says_so(store):
+    add_study(store, "one", {"at": AT[:1], "sovr": SOVR[:1]})
+    table = study_tables(results_of(store), "one")[0]
+    assert not any(cell.tied for cell in table.cells())
+    caption = " ".join(table.notes)
+    assert "No test was possible" in caption and "nderlined" not in caption and "Welch" not in caption
+
+
+def test_the_caption_does_not_say_that_untested_cells_differ(store):
+    add_study(store, "one", {"at": AT, "sovr": SOVR, "ewat": EWAT[:1]})
+    caption = " ".join(study_tables(results_of(store), "one")[0].notes)
+    assert "All others that were tested differ significantly" in caption and "No test was possible" in caption
+
+
+def test_equal_means_are_all_the_best_whatever_their_last_bit(store):
+    # In percent these two means of 731 / 1080 differ in the last bit.
+    accuracies = {"at": [240, 261, 230], "sovr": [236, 265, 230]}
+    trials = add_study(store, "one", {label: [0.1] * 3 for label in accuracies})
+    for (label, seed), trial in trials.items():
+        add_evaluation(store, trial, "autoattack", accuracies[label][seed] / 360, images=360)
+    at, sovr = row(study_tables(results_of(store), "one")[0], "AutoAttack").values()
+    assert at.sample.mean != sovr.sample.mean
+    assert at.best and sovr.best and not at.tied and not sovr.tied
+
+
+def test_the_first_of_equal_means_is_the_reference_whatever_its_last_bit():
+    low, high = Sample(67.685185, 1.0, 3), Sample(67.685185 * (1 + 2e-16), 1.0, 3)
+    assert low.mean < high.mean
+    assert best_index([None, low, high]) == best_index([None, high, low]) == 1
+    assert best_index([None, low, high], "lowest") == best_index([None, high, low], "lowest") == 1
+    assert best_index([low, Sample(67.7, 1.0, 3)]) == 1 and best_index([low, None]) is None
+
+
 def test_columns_follow_the_papers_order_then_wrappers_then_others(store):
     labels = ["zeta", "sovr+awp", "tsovr", "at", "st", "at+awp", "alpha+awp", "alpha", "trades", "ovr"]
     add_study(store, "one", {label: [0.5] for label in labels})
@@ -90,8 +123,8 @@ def test_holes_failures_and_collapses_are_seen(store, tmp_path):
     text = markdown_of(store, tmp_path)
     line = next(line for line in text.splitlines() if line.startswith("| AutoAttack"))
     cells = [cell.strip() for cell in line.split("|")[2:-1]]
-    # One seed cannot be told from anything: AT and TRADES are underlined although they are far apart.
-    assert cells == ["<u>48.0±0.2</u>", "**50.0**§ (n=1)", "collapsed‡", "0/3", "<u>49.0±0.2</u>‡ (n=2)"]
+    # One seed allows no test: nothing is underlined.
+    assert cells == ["48.0±0.2", "**50.0**§ (n=1)", "collapsed‡", "0/3", "49.0±0.2‡ (n=2)"]
     assert "‡ A training collapsed" in text and "§ A training failed" in text and "Holes:" in text
     assert "--methods mart --seeds 0 --retry-failed" in text
 
@@ -138,6 +171,22 @@ def test_the_evaluation_that_the_study_asked_for_counts(store):
     assert results_of(store).cell(Key("one", "at", "autoattack")).sample.mean == pytest.approx(48.0)
 
 
+def test_the_caption_counts_the_images_of_the_numbers_shown_only(store):
+    trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
+    for trial in trials.values():
+        add_evaluation(store, trial, "autoattack", 0.3, images=100, attack_id="autoattack-8_255-zzzzzzzz")
+        add_evaluation(store, trial, "autoattack", 0.2, images=200, epsilon="16/255", attack_id="autoattack-16_255")
+    assert "on 1,000 test images" in study_tables(results_of(store), "one")[0].notes[0]
+
+
+def test_the_caption_counts_the_images_of_a_clean_accuracy_that_an_attack_left(store):
+    trials = add_study(store, "one", {"at": [None]}, attacks=[])
+    add_trial(store, trials["at", 0], {})
+    add_evaluation(store, trials["at", 0], "fgsm", 0.5, images=100)
+    add_evaluation(store, trials["at", 0], "cw-100", 0.4, images=300)
+    assert "on 300 test images" in study_tables(results_of(store), "one")[0].notes[0]
+
+
 def test_captions_name_protocol_checkpoint_attack_radius_and_test(store, tmp_path):
     add_study(store, "one", {"at": AT, "sovr": SOVR, "ewat": EWAT})
     caption = " ".join(study_tables(results_of(store), "one")[0].notes)
@@ -162,8 +211,8 @@ def test_the_tests_table_gives_both_p_values_and_the_way_to_decide(store, tmp_pa
     line = next(line for line in against_best.splitlines() if line.startswith("| EWAT"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4:6] == ["0.052", "0.081"] and "undecided" in cells
-    assert "`python -m sweep.run --study digits --methods sovr,ewat --seeds 0-4`" in text
-    assert "EWAT against SOVR: about 2 more seeds would decide this" in text
+    assert "`python -m sweep.run --study digits --methods sovr,ewat --seeds 0-5`" in text
+    assert "EWAT against SOVR: if means and spreads stay as observed, about 3 more seeds would decide this" in text
 
 
 def test_names_cannot_break_the_table(store, tmp_path):
@@ -241,3 +290,36 @@ def test_figures_are_drawn_again_only_when_a_record_changed(tmp_path):
     assert redrawn() and not redrawn()
     (tmp_path / "out" / "plots" / "made_from.txt").unlink()  # as if the drawing had been killed
     assert redrawn()
+    picture = tmp_path / "out" / "plots" / "synthetic-hero.png"
+    picture.unlink()
+    assert redrawn() and picture.exists()
+    (tmp_path / "out" / "plots" / "index.json").unlink()
+    assert redrawn() and not redrawn()
+
+
+def test_figures_are_drawn_again_when_the_code_that_draws_them_changed(tmp_path, monkeypatch):
+    sources = tmp_path / "reports"
+    (sources / "templates").mkdir(parents=True)
+    monkeypatch.setattr(writing, "SOURCES", sources)
+    marks = []
+    for name, text in [("hero.py", "a"), ("hero.py", "b"), ("templates/report.css", "c"), ("tables.md", "d")]:
+        (sources / name).write_text(text)
+        marks.append(writing.fingerprint(tmp_path / "store", None))
+    # The last is what a report itself writes, which is no source.
+    assert len(set(marks)) == 3 and marks[3] == marks[2]
+
+
+def test_a_record_that_arrives_while_a_report_is_made_is_in_the_next(store, tmp_path, monkeypatch):
+    trials = add_study(store, "one", {"at": AT})
+
+    def slow_load(*arguments):
+        data = load(*arguments)
+        add_evaluation(store, trials["at", 0], "fgsm", 0.6)
+        return data
+
+    monkeypatch.setattr(writing, "load", slow_load)
+    page = write_reports(store.uri, None, tmp_path / "out")[-1]
+    assert "FGSM" not in page.read_text("utf-8")
+    monkeypatch.undo()
+    write_reports(store.uri, None, tmp_path / "out", keep_current=True)
+    assert "FGSM" in page.read_text("utf-8")

@@ -76,3 +76,15 @@ def test_the_csv_has_one_line_per_cell_with_values_and_tests(out):
     assert main.loc["ewat", "p_welch"] == pytest.approx(0.0805, abs=1e-4)
     assert main.loc["sovr", "values"] == "[49.4, 49.7, 49.1]"
     assert main.loc["mine", "n"] == 0 and main.loc["gairat", "failed"] == 1
+
+
+def test_no_format_calls_cells_tied_that_no_test_compared(tmp_path):
+    store = new_store(tmp_path / "store")
+    add_study(store, "one", {"at": AT[:1], "sovr": SOVR[:1]})
+    write_reports(store.uri, None, tmp_path / "out", figures=False)
+    text = (tmp_path / "out" / "tables.tex").read_text(encoding="utf-8")
+    assert r"\underline" not in text and "No test was possible" in text
+    table = pd.read_csv(tmp_path / "out" / "tables.csv")
+    robust = table[(table["study"] == "one") & (table["measure"] == "autoattack")].set_index("label")
+    assert robust["best"].to_dict() == {"at": 0, "sovr": 1}
+    assert pd.isna(robust.loc["at", "tied"]) and robust.loc["sovr", "tied"] == 0
