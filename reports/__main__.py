@@ -94,8 +94,8 @@ def main() -> None:
     except UserError as fault:
         typer.echo(f"error: {fault}", err=True)
         raise SystemExit(2) from None
-    except PermissionError as fault:
-        typer.echo(f"error: {fault.strerror}: {fault.filename}", err=True)
+    except OSError as fault:  # where files are written: no right to, no space, a folder of that name
+        typer.echo(f"error: {fault.strerror or fault}: {fault.filename or 'cannot go on'}", err=True)
         raise SystemExit(2) from None
 
 

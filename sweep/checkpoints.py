@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import inspect
-import pickle
+import re
 import sys
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sweep.errors import UserError
-from sweep.store import open_store
+from sweep.store import Store, open_store
 from trainers.config import TrialConfig
 
 _WRAPPINGS = ("state_dict", "model", "net", "model_state_dict")
@@ -34,8 +34,8 @@ class Outside:
 @functools.lru_cache(maxsize=2)
 def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tuple[Any, TrialConfig]:
     """The model of a trial's checkpoint, kept for the next piece of work of the same process."""
+    from trainers import assembly
     from trainers.evaluate import ready
-    from trainers.train import load_model
 
     store = open_store(store_uri)
     record = store.trial_record(trial)
@@ -43,17 +43,26 @@ def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tup
         raise UserError(f"trial {trial[:16]} has no record in {store.uri}; train it first")
     config = TrialConfig.model_validate(record["config"])
     path = f"trials/{trial[:16]}/{checkpoint}.safetensors"
-    if not store.exists(path):
+    if checkpoint not in record["checkpoints"] or not store.exists(path):
         stored = ", ".join(record["checkpoints"]) or "none"
         raise UserError(f"trial {trial[:16]} has no checkpoint {checkpoint!r}; stored: {stored}")
-    local = store.local(path)
-    if local is not None:
-        model = load_model(config, local, device)
-    else:
-        with tempfile.TemporaryDirectory(prefix="robustsweep-") as folder:
-            store.fetch_file(path, Path(folder) / "weights.safetensors")
-            model = load_model(config, Path(folder) / "weights.safetensors", device)
+    model = assembly.build_model(config)
+    model.load_state_dict(_checked_weights(store, path, record["checkpoints"][checkpoint]["sha256"]))
     return ready(model, device), config
+
+
+def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:
+    """The tensors of a trial's checkpoint, if the file is the one that its record describes."""
+    from safetensors.torch import load
+
+    content = store.read(path)
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise UserError(
+            f"{store.uri}/{path} is damaged: its record expects sha256 {expected[:16]}…, the file has {found[:16]}…; "
+            f"to train it again delete the folder {path.rpartition('/')[0]} of the store and run the study"
+        )
+    return dict(load(content))
 
 
 def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
@@ -108,20 +117,29 @@ def read_weights(path: Path) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols; what cannot be loaded safely is refused below
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as fault:
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+    except Exception as fault:  # a dozen types, by the kind of garbage; torch's own text advises to run the code
+        named = re.search(r"GLOBAL (\S+)", str(fault))
+        reason = f"it calls {named[1]}" if named else type(fault).__name__
         raise UserError(
             f"{path} was refused: only tensors are loaded, and this file holds something else or would run code "
-            f"({first}). Save it again with torch.save(model.state_dict(), …) or as safetensors."
+            f"({reason}). Save it again with torch.save(model.state_dict(), …) or as safetensors."
         ) from None
     for key in _WRAPPINGS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
-    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not all(_is_weight(*entry) for entry in content.items()):
         raise UserError(
-            f"{path} holds no state dict: expected names with tensors, as torch.save(model.state_dict(), …)"
+            f"{path} holds no state dict: expected names with dense tensors, as torch.save(model.state_dict(), …)"
         )
     return content
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    import torch
+
+    if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+        return False
+    return value.layout == torch.strided and not value.is_meta and not value.is_quantized
 
 
 def _network(outside: Outside) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sweep.checkpoints import data_set, trial_model
-from sweep.store import FORMAT, open_store
+from sweep.store import FORMAT, BrokenRecord, open_store
 from trainers.config import as_float
 
 
@@ -30,7 +31,7 @@ def diagnose_trial(
     device: str = "cpu",
     commit: str | None = None,
 ) -> dict[str, Any]:
-    """The stored diagnostics of a checkpoint under these settings, computed if absent.
+    """The stored diagnostics of a checkpoint under these settings, computed if absent or broken.
 
     `images` takes only the first n of the training and of the test images.
     """
@@ -39,7 +40,7 @@ def diagnose_trial(
 
     store = open_store(store_uri)
     path = diagnostics_path(trial, checkpoint, epsilon, images)
-    if store.exists(path):
+    with contextlib.suppress(FileNotFoundError, BrokenRecord):
         return store.read_json(path)
     started = time.perf_counter()
     model, config = trial_model(store_uri, trial, checkpoint, device)

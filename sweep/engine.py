@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +18,7 @@ from sweep.evaluation_work import diagnoses_of, evaluations_of
 from sweep.identity import NUMERICS_VERSION
 from sweep.listing import size
 from sweep.progress import Display, Summary
+from sweep.stopping import StopSignals
 from sweep.store import Store
 from sweep.study import Study
 
@@ -52,6 +50,9 @@ def run_study(
     """
     limit = budget_hours(budget)
     command = _command(study)
+    if out is not None:
+        _check_folder(out)
+    _delete_broken(store)
     if is_complete(study, store, retry_failed):
         cells = plan.expand(study, plan.chosen_values(study, store))
         states = plan.states(cells, store)
@@ -65,19 +66,21 @@ def run_study(
     else:
         if not yes:
             _confirm(study, store)
-        summary = _compute(
-            study,
-            store,
-            address=address,
-            data_dir=Path(data_dir).absolute(),
-            progress=progress,
-            limit=limit,
-            retry_failed=retry_failed,
-            command=command,
-            out=out,
-            loggers=loggers,
-            verbose=verbose,
-        )
+        with StopSignals() as stop:
+            summary = _compute(
+                study,
+                store,
+                stop,
+                address=address,
+                data_dir=Path(data_dir).absolute(),
+                progress=progress,
+                limit=limit,
+                retry_failed=retry_failed,
+                command=command,
+                out=out,
+                loggers=loggers,
+                verbose=verbose,
+            )
     summary.command = command
     if out is not None:
         summary.written = write_tables(store, out, figures=True)
@@ -86,6 +89,23 @@ def run_study(
     if summary.interrupted:
         raise KeyboardInterrupt
     return summary
+
+
+def _check_folder(out: Path) -> None:
+    """The tables come last: where they cannot be written, that is said before days of work."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as fault:
+        raise UserError(f"cannot write to --out {out}: {fault.strerror}; choose another folder") from None
+
+
+def _delete_broken(store: Store) -> None:
+    """Results that cannot be trusted: from here on they are missing, and computed as all that is missing."""
+    for path in store.broken_results():
+        print(f"broken record {path}: deleted, to be computed again", file=sys.stderr, flush=True)
+        store.delete(path)
 
 
 def _confirm(study: Study, store: Store) -> None:
@@ -123,6 +143,7 @@ def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:
 def _compute(
     study: Study,
     store: Store,
+    stop: StopSignals,
     *,
     address: str | None,
     data_dir: Path,
@@ -146,12 +167,15 @@ def _compute(
             settings_of(study, label)  # refuses what cannot be searched before anything starts
         display.say(f"{study.name}: starting Ray")
         with connected(address, verbose=verbose), tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
+            stop.listen()  # Ray has put handlers of its own in their place
             from sweep import devices, preflight
             from sweep.scheduling import Work
             from sweep.tuning import Queue, Watch, fit
 
             resources = devices.choose(study)
             preflight.check(study, store, resources, data_dir)
+            if stop.asked():
+                raise KeyboardInterrupt
             common = _of_every_job(store, data_dir, resources, command)
             watch: Watch
 
@@ -159,26 +183,18 @@ def _compute(
                 return limit is None or watch.busy_seconds() / 3600 < limit
 
             work = Work(study, store, common=common, retry_failed=retry_failed, may_start=may_start)
-            with _stop_signals() as stop:
-                queue = Queue(work, resources, stop.is_set)
-                tables = _Tables(store, out, work, display.say)
+            queue = Queue(work, resources, stop.asked)
+            tables = _Tables(store, out, work, display.say)
 
-                def step() -> None:
-                    display.update(work)
-                    tables.update()
+            def step() -> None:
+                display.update(work)
+                tables.update()
 
-                watch = Watch(queue, study.resources.hang_minutes * 60, step)
-                try:
-                    fit(
-                        queue,
-                        watch,
-                        resources,
-                        retries=study.resources.retries,
-                        scratch=scratch,
-                        callbacks=curves,
-                    )
-                finally:
-                    work.close()
+            watch = Watch(queue, study.resources.hang_minutes * 60, step)
+            try:
+                fit(queue, watch, resources, retries=study.resources.retries, scratch=scratch, callbacks=curves)
+            finally:
+                work.close()
             return Summary(
                 study.name,
                 complete=work.complete and not work.failed,
@@ -261,30 +277,6 @@ def budget_hours(text: str | None) -> float | None:
             if value >= 0:
                 return value
     raise UserError(f"--budget {text}: must be device-hours such as 500h, or 30min, or 2d")
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """The first Ctrl-C (or SIGTERM) asks for a clean stop; the second ends at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    kinds = [signal.SIGINT, signal.SIGTERM]
-    before = {kind: signal.getsignal(kind) for kind in kinds}
-
-    def ask(kind: int, frame: Any) -> None:
-        stop.set()
-        print("stopping after the current step; press Ctrl-C again to end at once", file=sys.stderr, flush=True)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    for kind in kinds:
-        signal.signal(kind, ask)
-    try:
-        yield stop
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
 
 
 def _command(study: Study) -> str:

@@ -67,6 +67,8 @@ def evaluate(
     """
     opened = open_store(store)
     check_options(epsilon, device, dataset)
+    if output is not None:
+        _check_output(output)
     subject = find_subject(opened, checkpoint, model, dataset, standardize, data_dir, device)
     chosen = _attacks(attacks, epsilon, images, seed, batch_size, subject)
     evaluations = [subject.evaluation(attack, shards, batch_size) for attack in chosen]
@@ -80,6 +82,14 @@ def evaluate(
     if output is not None:
         output.write_text(text + "\n", encoding="utf-8")
     typer.echo(text if as_json else _table(result))
+
+
+def _check_output(output: Path) -> None:
+    """Before hours of attacks: the result must have a place."""
+    if output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"--output {output} cannot be written: it must be a file in a folder that exists")
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise UserError(f"--output {output} cannot be written: permission denied")
 
 
 def _attacks(
@@ -102,6 +112,8 @@ def _attacks(
                 found.append(suites.parse(name, images=window, **options))
     except ValueError as fault:
         raise UserError(str(fault)) from None
+    if not found:
+        raise UserError(f"--attacks {text!r} names no attack; give some such as clean,pgd-20, or a suite such as main")
     return list({attack.id: attack for attack in found}.values())
 
 
@@ -201,6 +213,9 @@ def main() -> int:
         return 130
     except UserError as fault:
         sys.stderr.write(f"error: {fault}\n")
+        return 2
+    except OSError as fault:  # a store that is read-only or full
+        sys.stderr.write(f"error: {fault.strerror or fault}: {fault.filename or 'cannot go on'}\n")
         return 2
     return 0
 

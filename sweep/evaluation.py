@@ -107,7 +107,7 @@ def _count(attack: EvaluationAttack, present: int) -> int:
 
 def next_items(store: Store, evaluation: Evaluation) -> list[Item]:
     """What can be computed now, by any processes. When nothing is left the record is written, and the answer is []."""
-    if store.exists(evaluation.record):
+    if _is_finished(store, evaluation):
         return []
     progress = _Progress(store, evaluation)
     for phase in evaluation.attack.phases:
@@ -119,6 +119,15 @@ def next_items(store: Store, evaluation: Evaluation) -> list[Item]:
     for path in store.list(evaluation.folder):
         store.delete(path)
     return []
+
+
+def _is_finished(store: Store, evaluation: Evaluation) -> bool:
+    """A broken record counts as not there, and is replaced."""
+    try:
+        store.read_json(evaluation.record)
+    except (BrokenRecord, FileNotFoundError):
+        return False
+    return True
 
 
 def missing_images(store: Store, item: Item) -> int:

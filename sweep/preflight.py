@@ -43,8 +43,9 @@ def check(study: Study, store: Store, resources: Resources, data_dir: Path) -> N
     except OSError as fault:
         raise UserError(f"store {store.uri} is not writable: {fault}; choose another with --store") from None
     try:
-        here = probe(store.uri, mark, study.dataset, str(data_dir), download=True)
-        found = [here, *_others(store.uri, mark, study.dataset, str(data_dir))]
+        wanted = (study.dataset, str(data_dir), _synthetic_files(study))
+        here = probe(store.uri, mark, *wanted, download=True)
+        found = [here, *_others(store.uri, mark, *wanted)]
         if here.store is None:
             here.store = _replies(store, mark, found)
     finally:
@@ -99,15 +100,27 @@ def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
     ]
 
 
-def probe(store_uri: str, mark: str, dataset: str, data_dir: str, *, download: bool = False) -> NodeFacts:
+def _synthetic_files(study: Study) -> tuple[str, ...]:
+    configs = [study.config(label) for label in study.labels]
+    return tuple(dict.fromkeys(config.ddpm.file for config in configs if config.ddpm is not None))
+
+
+def probe(
+    store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str], *, download: bool = False
+) -> NodeFacts:
     """Looks at the node that runs it. Only the driver downloads: two nodes may share the folder."""
     facts = NodeFacts(platform.node(), _versions())
     facts.store = _store_fault(store_uri, mark)
-    if dataset not in NEEDS_NO_FILES:
+    if dataset not in NEEDS_NO_FILES or synthetic:
         from trainers import data
+        from trainers.data.synthetic import open_synthetic
 
+        known = data.dataset_facts(dataset)
         try:
-            data.load(dataset, data_dir, download=download)
+            if dataset not in NEEDS_NO_FILES:
+                data.load(dataset, data_dir, download=download)
+            for file in synthetic:
+                open_synthetic(file, Path(data_dir), known.shape, known.classes)
         except data.DataMissing as fault:
             facts.data = str(fault)
     return facts
@@ -140,7 +153,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _others(store_uri: str, mark: str, dataset: str, data_dir: str) -> list[NodeFacts]:
+def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str]) -> list[NodeFacts]:
     """The same question to all other nodes at once."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -151,7 +164,7 @@ def _others(store_uri: str, mark: str, dataset: str, data_dir: str) -> list[Node
         if node["NodeID"] != own:
             where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-            asked[task.remote(store_uri, mark, dataset, data_dir)] = node["NodeManagerHostname"]
+            asked[task.remote(store_uri, mark, dataset, data_dir, synthetic)] = node["NodeManagerHostname"]
     if not asked:
         return []
     answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)

@@ -10,13 +10,22 @@ from typing import Any
 from sweep.errors import UserError
 
 _KEY = b'"sha256":"'
+# What a user does about a broken record, by the folder that it is in.
+_WAYS_OUT = {
+    "studies": "running the study again writes it anew",
+    "trials": "running the study again trains it again",
+    "evaluations": "running the study again computes it again",
+    "diagnostics": "running the study again computes it again",
+    "searches": "delete this file and run the study again: what its candidates reached is kept in their own records",
+}
 
 
 class BrokenRecord(UserError):
     """A stored file that cannot be trusted: cut off, edited, or not what its place says."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"broken record {path}: {reason}")
+        way_out = _WAYS_OUT.get(path.partition("/")[0])
+        super().__init__(f"broken record {path}: {reason}{f'; {way_out}' if way_out else ''}")
         self.path = path
         self.reason = reason
 
@@ -31,6 +40,8 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
         record = json.loads(data)
     except ValueError as fault:
         raise BrokenRecord(path, f"not JSON ({fault})") from None
+    except RecursionError:
+        raise BrokenRecord(path, "nested too deeply") from None
     if not isinstance(record, dict) or not isinstance(record.get("sha256"), str):
         raise BrokenRecord(path, "no checksum")
     if not _untouched(data, data.find(_KEY + record["sha256"].encode() + b'"'), record["sha256"]):

@@ -92,7 +92,7 @@ def show(
 def outlook(study: Study, store: Store, cells: list[plan.Cell], retry_failed: bool = False) -> dict[str, Any]:
     """What is stored of a study and what a run would do, as plain values."""
     states = plan.states(cells, store)
-    stored = set(store.evaluation_paths())
+    stored = {path for path in store.evaluation_paths() if not store.is_broken(path)}
     ids = [attack.id for attack in plan.evaluation_attacks(study)]
     trials = []
     for cell, state in zip(cells, states, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep import listing
 from sweep.errors import UserError
-from sweep.store import Store, open_store
+from sweep.store import BrokenRecord, Store, open_store
 from sweep.studies import nearest
 from trainers.config import Selection
 
@@ -21,14 +21,23 @@ ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
 
 def show(store_uri: str, study: str | None = None, *, as_json: bool = False) -> None:
     store = open_store(store_uri)
-    facts = gather(store, study)
+    broken: list[BrokenRecord] = []
+    facts = gather(store, study, broken)
+    if broken and not facts:
+        raise broken[0]
+    for fault in broken:
+        sys.stderr.write(f"warning: {fault}\n")
     sys.stdout.write((json.dumps(facts, indent=1) if as_json else _text(store, facts)) + "\n")
 
 
-def gather(store: Store, study: str | None = None) -> list[dict[str, Any]]:
-    """One entry per study in the store, or for the one asked for."""
-    manifests = {manifest["name"]: manifest for manifest in store.manifests(broken=[])}
+def gather(store: Store, study: str | None = None, broken: list[BrokenRecord] | None = None) -> list[dict[str, Any]]:
+    """One entry per study in the store, or for the one asked for; what cannot be read is appended to `broken`."""
+    broken = [] if broken is None else broken
+    manifests = {manifest["name"]: manifest for manifest in store.manifests(broken)}
     if study is not None and study not in manifests:
+        for fault in broken:
+            if fault.path == f"studies/{study}.json":
+                raise fault
         if not manifests:
             raise UserError(f"store {store.uri} holds no study yet; start one with: sweep run --study {study}")
         known = ", ".join(sorted(manifests))
@@ -39,7 +48,7 @@ def gather(store: Store, study: str | None = None) -> list[dict[str, Any]]:
     wanted = manifests.values() if study is None else [manifests[study]]
     facts = [_study(manifest, stored, claims, evaluated, progress) for manifest in wanted]
     for one in facts:
-        one["searches"] = [_search(store, entry, claims) for entry in one["searches"]]
+        one["searches"] = [_search(store, entry, claims, broken) for entry in one["searches"]]
         for trial in [trial for trial in one["trials"] if trial["state"] in ("failed", "collapsed")][:EXPLAINED]:
             record = store.trial_record(trial["trial"]) or {}
             trial["reason"] = record.get("reason")
@@ -84,9 +93,14 @@ def _evaluations(manifest: dict[str, Any], label: str) -> list[str]:
     return [f"{name}/{attack['id']}.json" for name in names for attack in manifest["attacks"]]
 
 
-def _search(store: Store, entry: dict[str, Any], claims: dict[str, Any]) -> dict[str, Any]:
-    record = store.search_record(entry["id"])
-    state = record["status"] if record else "left"
+def _search(store: Store, entry: dict[str, Any], claims: dict[str, Any], broken: list[BrokenRecord]) -> dict[str, Any]:
+    record, state = None, "left"
+    try:
+        record = store.search_record(entry["id"])
+        state = record["status"] if record else "left"
+    except BrokenRecord as fault:
+        broken.append(fault)
+        state = "broken"
     if state in ("left", "running"):  # a record says running also when its driver was stopped
         state = "running" if f"searches-{entry['id']}" in claims else "left"
     candidates = record["candidates"] if record else []

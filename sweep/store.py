@@ -147,6 +147,23 @@ class Store:
     def evaluation_paths(self) -> Paths:
         return [p for p in self.list("evaluations") if p.count("/") == 3 and p.endswith(".json")]
 
+    def is_broken(self, path: str) -> bool:
+        """Whether a record is there and cannot be trusted; of a folder's 30,000 this takes half a second."""
+        if self._is_intact(path):
+            return False
+        try:
+            self.read_json(path)
+        except BrokenRecord:
+            return True
+        except FileNotFoundError:
+            pass
+        return False
+
+    def broken_results(self) -> Paths:
+        """Records of evaluations and diagnostics that cannot be trusted, found by a look at every one of them."""
+        diagnostics = [path for path in self.list("diagnostics") if path.endswith(".json")]
+        return [path for path in [*self.evaluation_paths(), *diagnostics] if self.is_broken(path)]
+
     def search_record(self, search: str) -> dict[str, Any] | None:
         return self._maybe(f"searches/{search}/{RECORD}")
 
@@ -197,8 +214,10 @@ class FolderStore(Store):
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
-        if self.root.exists() and not self.root.is_dir():
-            raise UserError(f"store {self.root} is a file; --store needs a folder or an s3:// address")
+        there = next((place for place in (self.root, *self.root.parents) if os.path.exists(place)), None)
+        if there is not None and not there.is_dir():
+            below = "" if there == self.root else f"{self.root} cannot be made: "
+            raise UserError(f"store {below}{there} is a file; --store needs a folder or an s3:// address")
 
     def read(self, path: str) -> bytes:
         return self._at(path).read_bytes()
@@ -265,7 +284,8 @@ class FolderStore(Store):
 
     def _is_intact(self, path: str) -> bool:
         try:
-            return is_intact(self.read(path))
+            with open(f"{self.root}/{path}", "rb") as file:  # a Path for each of 30,000 takes half of the time
+                return is_intact(file.read())
         except FileNotFoundError:
             return False
 

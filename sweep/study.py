@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
+import search_spaces
 from sweep import studies, study_file
 from sweep.errors import UserError
 from sweep.studies import nearest
@@ -58,10 +59,10 @@ class Search(Strict):
     space: Literal["paper", "continuous"] = "paper"
     sampler: Literal["tpe", "grid"] = "tpe"
     candidates: int = Field(12, ge=1)
-    seed: int = Field(1000, ge=0)
+    seed: int = Field(1000, ge=0, lt=2**32)
     epochs: int | None = Field(None, ge=1)
     pruner: Literal["asha", "none"] = "asha"
-    objectives: tuple[Literal["robust", "clean"], ...] = ("robust",)
+    objectives: tuple[Literal["robust", "clean"], ...] = Field(("robust",), min_length=1)
     pin: bool = Field(False, description="use the study's values and search nothing")
     train: dict[str, Any] = {}
     selection: dict[str, Any] = {}
@@ -92,7 +93,7 @@ class Study(Strict):
     title: str
     dataset: str
     model: str
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field((0, 1, 2), min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0, 1, 2), min_length=1)
     train: Recipe = Recipe()
     selection: Selection = Selection()
     methods: dict[str, Annotated[MethodEntry, BeforeValidator(_or_empty)]] = Field(min_length=1)
@@ -129,6 +130,7 @@ class Study(Strict):
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
+        _refuse_searched(content, overrides)
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
             content["methods"] = _selected(listed, methods, loaded)
@@ -204,7 +206,7 @@ class Study(Strict):
             train_images=self.train_images,
             test_images=self.test_images,
             margins=self.margins,
-            plugin=plugins.plugin_sha256(own) if own else None,
+            plugin=plugins.plugin_sha256(own) if own else plugins.installed_sha256(base),
             awp=(entry.awp or Awp()) if "awp" in wrappers else None,
             seat=(entry.seat or Seat()) if "seat" in wrappers else None,
             ddpm=(entry.ddpm or Ddpm()) if "ddpm" in wrappers else None,
@@ -222,19 +224,37 @@ def parse_seeds(text: str) -> list[int]:
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         if not match:
             raise UserError(f"--seeds {text}: must be whole numbers such as 0,1,2 or a range such as 0-9")
-        seeds.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"--seeds {text}: the range {part.strip()} is empty; write {last}-{first}")
+        seeds.extend(range(first, last + 1))
     return seeds
 
 
 def _load_plugins(paths: Sequence[str | Path]) -> dict[str, Path]:
-    if not paths:
-        return {}
     from trainers import plugins
 
     try:
+        plugins.names()  # a fault of an installed one is said once, not for every label
         return {plugins.load_plugin(path): Path(path) for path in paths}
     except ValueError as fault:
         raise UserError(str(fault)) from None
+
+
+def _refuse_searched(content: Mapping[str, Any], overrides: Iterable[str]) -> None:
+    """A value given for a hyperparameter that a search chooses would be ignored without a word."""
+    search = content.get("search")
+    for setting in overrides:
+        names = [part.strip() for part in setting.partition("=")[0].split(".")]
+        if names[:1] != ["methods"] or names[2:3] != ["hyperparameters"] or not isinstance(search, dict):
+            continue
+        label, entry = names[1], search.get(names[1]) or {}
+        if label not in search or not isinstance(entry, dict) or entry.get("pin"):
+            continue
+        method = (content["methods"].get(label) or {}).get("method") or label
+        if set(names[3:4]) <= set(search_spaces.space(str(method), str(entry.get("space", "paper")))):
+            way_out = f"add --set search.{label}.pin=true to train with the study's values"
+            raise UserError(f"--set {setting}: the search of {label} chooses this; {way_out}")
 
 
 def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Iterable[str]) -> dict[Any, Any]:
@@ -250,7 +270,11 @@ def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: It
             entries = {**entries, name: {}}
     if wanted is None:
         return entries
-    chosen, faults = {}, []
+    if not wanted:
+        raise UserError(f"--methods is empty; the study has {', '.join(map(str, entries))}")
+    # An entry that no method is behind stays, for the study's check to name: a misspelt --set leaves one.
+    chosen = {label: entry for label, entry in entries.items() if not _is_known(label, entry)}
+    faults = []
     for label in wanted:
         if label in entries:
             chosen[label] = entries[label]
@@ -258,9 +282,20 @@ def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: It
         try:
             composition.parse(label)
             chosen[label] = {}
-        except ValueError:
+        except ValueError as fault:
             known = [*map(str, entries), *composition.method_names()]
-            faults.append(f"{label!r}{nearest(label, known)}".rstrip(";"))
+            faults.append(str(fault) if "+" in label else f"unknown {label!r}{nearest(label, known)}".rstrip(";"))
     if faults:
-        raise UserError(f"--methods: unknown {', '.join(faults)} The study has {', '.join(map(str, entries))}")
+        raise UserError(f"--methods: {'; '.join(faults)}\nthe study has {', '.join(map(str, entries))}")
     return chosen
+
+
+def _is_known(label: Any, entry: Any) -> bool:
+    from trainers import composition
+
+    name = entry.get("method") if isinstance(entry, dict) else None
+    try:
+        composition.parse(str(name or label))
+    except ValueError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import search_spaces
 from sweep import study_file
@@ -18,9 +18,10 @@ from sweep.study_file import Fault, faults_of, merged
 from trainers import composition, declarations, suites
 from trainers.config import Recipe, Selection, as_float
 from trainers.data import dataset_facts, dataset_names
-from trainers.models import model_names
+from trainers.models import model_names, shape_fault
 
 SECTIONS = ("train", "selection", "search", "evaluation", "resources")
+WHOLE = TypeAdapter(int)
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
 
 
@@ -59,12 +60,14 @@ def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> I
     """
     yield from _known(content, "dataset", dataset_names())
     yield from _known(content, "model", model_names())
-    seeds = content.get("seeds")
-    if isinstance(seeds, list | tuple):
-        times = Counter(seed for seed in seeds if isinstance(seed, int))
+    seeds = [_whole(seed) for seed in _listed(content, "seeds")]
+    if seeds:
+        times = Counter(seed for seed in seeds if seed is not None)
         twice = sorted(seed for seed, number in times.items() if number > 1)
         if twice:
-            yield Fault("seeds", f"{', '.join(map(str, twice))} given more than once; seeds are replicates", seeds)
+            yield Fault(
+                "seeds", f"{', '.join(map(str, twice))} given more than once; seeds are replicates", content["seeds"]
+            )
     yield from _evaluation(content)
     train, selection = _mapping(content, "train"), _mapping(content, "selection")
     yield from _parts(Recipe, "train", train)
@@ -102,6 +105,9 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
     if content.get("dataset") not in dataset_names():
         return
     facts = dataset_facts(content["dataset"])
+    misfit = shape_fault(content["model"], facts.shape) if content.get("model") in model_names() else None
+    if misfit:
+        yield Fault("model", f"{misfit} for {content['dataset']}", content["model"])
     evaluation, selection = _mapping(content, "evaluation"), _mapping(content, "selection")
     limits = (
         ("train_images", content.get("train_images"), facts.train_images),
@@ -109,9 +115,10 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
         ("evaluation.images", evaluation.get("images"), content.get("test_images") or facts.test_images),
     )
     for path, value, most in limits:
-        if isinstance(value, int) and isinstance(most, int) and value > most:
-            yield Fault(path, f"there are {most} in {content['dataset']} as the study uses it", value)
-    most = content.get("train_images") or facts.train_images
+        asked, known = _whole(value), _whole(most)
+        if asked is not None and known is not None and asked > known:
+            yield Fault(path, f"there are {known} in {content['dataset']} as the study uses it", value)
+    most = _whole(content.get("train_images")) or facts.train_images
     yield from _held_out(selection, most, "selection")
     for section in ("methods", "search"):
         for label, entry in _mapping(content, section).items():
@@ -119,9 +126,9 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
                 yield from _held_out(_mapping(entry, "selection"), most, f"{section}.{label}.selection")
 
 
-def _held_out(selection: dict[str, Any], most: Any, path: str) -> Iterator[Fault]:
-    held_out = selection.get("validation")
-    if isinstance(held_out, int) and isinstance(most, int) and held_out >= most:
+def _held_out(selection: dict[str, Any], most: int, path: str) -> Iterator[Fault]:
+    held_out = _whole(selection.get("validation"))
+    if held_out is not None and held_out >= most:
         way_out = (
             f"; lower it, or set {path.removesuffix('.selection')}.pin: true" if path.startswith("search.") else ""
         )
@@ -162,7 +169,7 @@ def _label(
 
 
 def _search(
-    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any], seeds: Any
+    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any], seeds: list[Any]
 ) -> Iterator[Fault]:
     path = f"search.{label}"
     if label not in methods:
@@ -186,8 +193,8 @@ def _search(
     if not entry.get("pin") and not chosen_on.get("validation"):
         rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
         yield Fault(f"{path}.selection", rule, shows_value=False)
-    seed = entry.get("seed", Search.model_fields["seed"].default)
-    if not entry.get("pin") and isinstance(seeds, list | tuple) and seed in seeds:
+    seed = _whole(entry.get("seed", Search.model_fields["seed"].default))
+    if not entry.get("pin") and seed is not None and seed in seeds:
         rule = (
             f"is a reported seed too, and the search would choose by its result; report other seeds or set {path}.seed"
         )
@@ -224,6 +231,19 @@ def _radius(mapping: dict[str, Any], path: str) -> Iterator[Fault]:
         return  # the shape's own check says so
     if too_large:
         yield Fault(path, "must be at most 1: pixels lie in [0, 1], so write for example 8/255", value)
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number that the study's shape makes of 2000, 2e3 or '2000'."""
+    try:
+        return WHOLE.validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _listed(content: dict[str, Any], key: str) -> list[Any]:
+    value = content.get(key)
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def _mapping(content: dict[str, Any], key: str) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from sweep.checkpoints import Outside, outside_parts, trial_model, trial_parts
 from sweep.errors import UserError
 from sweep.evaluation import Evaluation, of_outside, of_trial
 from sweep.store import Store
-from trainers.config import CHECKPOINTS, as_float
+from trainers.config import CHECKPOINTS, Amount, as_float
 from trainers.suites import EvaluationAttack
 
 
@@ -58,7 +60,8 @@ class Subject:
                 f"expected one logit for each of {int(labels.max()) + 1} classes"
             )
         notes = []
-        if not torch.isfinite(first).all():
+        finite = bool(torch.isfinite(first).all())
+        if not finite:
             notes.append("the model returns values that are not finite: attacks cannot work on them")
         if (first >= 0).all() and torch.allclose(
             first.sum(dim=1), torch.ones(len(first), device=first.device), atol=1e-4
@@ -66,7 +69,7 @@ class Subject:
             notes.append(
                 "the model returns probabilities (rows sum to one), not logits: gradients vanish, attacks fail"
             )
-        if not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
+        if finite and not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
             notes.append("the model's output is random: verdicts of a fixed attack overstate its robustness")
         if batch.min() < 0 or batch.max() > 1:
             notes.append("images lie outside [0, 1]: the attacks' box does not hold them")
@@ -79,15 +82,17 @@ def check_options(epsilon: str, device: str, dataset: str | None) -> None:
     from trainers.data import dataset_facts
 
     try:
+        TypeAdapter(Amount).validate_python(epsilon)
         radius = as_float(epsilon)
-    except (ValueError, ZeroDivisionError):
+    except ValueError:
         radius = -1.0
     if not 0 <= radius <= 1:
         raise UserError(f"--epsilon {epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as fault:
-        raise UserError(f"--device {device!r} cannot be used: {str(fault).splitlines()[0]}") from None
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as fault:
+        reason = str(fault).splitlines()[0].partition(". ")[0]
+        raise UserError(f"--device {device!r} cannot be used: {reason}") from None
     if dataset is not None:
         try:
             dataset_facts(dataset)

@@ -136,6 +136,8 @@ class Watch(Unsaved, Callback):
         self.seen[trial.trial_id] = time.monotonic()
         if "epoch" in result and trial.trial_id in self.queue.jobs:
             self.queue.jobs[trial.trial_id].reached(result["epoch"])
+        if result.get("repeats"):
+            trial.max_failures = 0  # the failure that follows would come again: no retry
         if result.get("state"):
             self._end(trial.trial_id)
 

@@ -27,12 +27,14 @@ def retry(
     """Put failed trials' records aside; the next run starts them from their last checkpoint. Returns their folders."""
     store = existing(store_uri)
     cells = _cells(store, study)
-    wanted = [part.strip() for part in methods.split(",")] if methods else None
+    wanted = [part.strip() for part in methods.split(",") if part.strip()] if methods is not None else None
+    if wanted == []:
+        raise UserError(f"--methods {methods!r} names no method; leave it out for all")
     for label in wanted or ():
         labels = {cell["label"] for found in cells.values() for cell in found}
         if label not in labels:
             raise UserError(f"--methods: unknown {label!r}{nearest(label, labels)} known: {', '.join(sorted(labels))}")
-    numbers = parse_seeds(seeds) if seeds else None
+    numbers = parse_seeds(seeds) if seeds is not None else None
     chosen = []
     for place, state in sorted(store.trial_states().items()):
         if state not in ("failed", "broken"):

@@ -55,8 +55,18 @@ def run(job: Mapping[str, Any], report: Report) -> None:
     with _fresh_process(job["cpus"]), _scratch(store, job["folder"]) as place, _log(store, job, place):
         _load_plugins(job["plugins"])
         started = time.time()
-        state = work(job, store, place, report)
+        try:
+            state = work(job, store, place, report)
+        except (ValueError, TypeError, AttributeError) as error:
+            if _is_of_the_loss(error):
+                report({"repeats": True})
+            raise
         report({"state": state, "kind": job["kind"], "started": started, "ended": time.time()})
+
+
+def _is_of_the_loss(error: Exception) -> bool:
+    """Raised in a training step: such a fault of the code comes again with every retry, unlike one of a disk."""
+    return any(frame.f_code.co_name == "training_step" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def train_trial(job: Mapping[str, Any], store: Store, place: Path, report: Report) -> str:

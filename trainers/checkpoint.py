@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +51,11 @@ def load_resume(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        warnings.warn(f"{path} cannot be read ({error}); training starts again from its first epoch", stacklevel=2)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+        return state
+    except Exception as error:  # torch has a dozen types for garbage, and a text that advises to trust the file
+        reason = type(error).__name__
+        warnings.warn(f"{path} cannot be read ({reason}); training starts again from its first epoch", stacklevel=2)
         return None

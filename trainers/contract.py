@@ -6,7 +6,6 @@ A check raises `Broken` with a message in plain words; anything else that is rai
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import sys
 import traceback
@@ -21,9 +20,9 @@ from torch import Tensor, nn
 import search_spaces
 from trainers import composition, models, short_training
 from trainers.attacks.pgd import LinfAttack
-from trainers.method import Batch, Method
+from trainers.method import Batch, Method, declaration_faults
 from trainers.short_training import LATE, SHAPE
-from trainers.step import training_step
+from trainers.step import CheckedLoss, training_step
 from trainers.weight_perturbation import Awp
 
 
@@ -55,13 +54,13 @@ def fault_of(check: Check, name: str) -> str | None:
         check.run(name)
     except Broken as broken:
         return str(broken)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # The loss under test may raise anything; its author wants the place in the own file, not a trace.
         return f"raised {type(error).__name__}: {error}{_place(error, name)}"
     return None
 
 
-def _place(error: Exception, name: str) -> str:
+def _place(error: BaseException, name: str) -> str:
     base, _ = composition.parse(name)
     file = sys.modules[composition.method_class(base).__module__].__file__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -142,9 +141,10 @@ class _Step:
         self.awp = Awp(0.01) if "awp" in wrappers else None
 
     def loss(self) -> Tensor:
+        checked = CheckedLoss(self.method)
         if self.awp is None:
-            return self.method.batch_loss(self.model, self.batch, self.attack)
-        return self.awp.perturbed_loss(self.method, self.model, self.batch, self.attack)
+            return checked.batch_loss(self.model, self.batch, self.attack)
+        return self.awp.perturbed_loss(checked, self.model, self.batch, self.attack)
 
     def gradients(self) -> dict[str, Tensor]:
         self.loss().backward()
@@ -161,9 +161,9 @@ def declares_hyperparameters(name: str) -> None:
     decorated = vars(method).get("__dataclass_params__")  # its own, not the base class's
     if decorated is None or not decorated.frozen:
         raise Broken(f"decorate {method.__name__} with @dataclass(frozen=True)")
-    without = [f.name for f in dataclasses.fields(method) if f.default is dataclasses.MISSING]
-    if without:
-        raise Broken(f"give a default to {', '.join(without)}: name: float = hyperparameter(0.5, low=0.0, high=1.0)")
+    faults = declaration_faults(method)
+    if faults:
+        raise Broken(f"{'; '.join(faults)}, as in name: float = hyperparameter(0.5, low=0.0, high=1.0)")
     composition.build(name)
 
 
@@ -186,9 +186,8 @@ def takes_many_classes(name: str) -> None:
 
 def _require_finite(step: _Step, when: str) -> None:
     loss = step.loss()
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise Broken(f"the loss must be one number, but is {shape} {when}; take the mean over the batch")
+    if loss.dim() != 0:
+        raise Broken(f"the loss must be one number, but has shape {tuple(loss.shape)} {when}: take its mean")
     if not math.isfinite(loss.item()):
         raise Broken(f"the loss is {loss.item()} {when}")
     loss.backward()

@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from trainers import composition, methods
-from trainers.method import Method, hyperparameter
+from trainers.method import Method, hyperparameter, is_too_large
 
 
 def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None = None) -> dict[str, Any]:
     """As `composition.resolved_hyperparameters`, and the same faults."""
     base = composition.parse(name)[0]
     method = declared(base) if base in methods.names() else None
-    return composition.resolved_hyperparameters(name, hyperparameters, declared=method)
+    large = [key for key, value in (hyperparameters or {}).items() if is_too_large(value)]
+    if large:
+        raise ValueError(f"method {name!r}: {', '.join(large)} too large; more than 308 digits are no number here")
+    try:
+        return composition.resolved_hyperparameters(name, hyperparameters, declared=method)
+    except ValueError:
+        raise
+    except Exception as error:
+        # A class that checks its fields itself may raise anything.
+        kind, message = type(error).__name__, str(error)
+        raise ValueError(f"method {name!r} cannot be built: {kind}{message and ': '}{message}") from error
 
 
 def inner_attack(name: str) -> dict[str, str]:

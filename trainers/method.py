@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 if TYPE_CHECKING:  # hyperparameters are checked where torch is not loaded
@@ -46,6 +47,10 @@ class Batch:
     state: dict[str, Tensor]  # what the method's `new_state` made, kept across epochs and in checkpoints
 
 
+WRITABLE = (bool, int, float, str)  # what a study file can give and a record can keep
+WRITABLE_IN_WORDS = "a bool, int, float or str"
+
+
 def hyperparameter(
     default: Any,
     *,
@@ -55,6 +60,10 @@ def hyperparameter(
     infinite: bool = False,
 ) -> Any:
     """A field of a method with its legal range; `infinite` allows +inf above `high`."""
+    if not isinstance(default, WRITABLE):
+        raise ValueError(f"the default of a hyperparameter must be {WRITABLE_IN_WORDS}, but is {default!r}")
+    if (low is not None or high is not None) and not is_number(default):
+        raise ValueError(f"a hyperparameter with low or high must be a number, but its default is {default!r}")
     return field(default=default, metadata={"low": low, "high": high, "choices": choices, "infinite": infinite})
 
 
@@ -85,10 +94,38 @@ class Method:
         return self.loss(model, batch.images, batch.labels, attack)
 
 
+def declaration_faults(method: type[Method]) -> list[str]:
+    """What keeps the class's fields from being hyperparameters, whatever their values."""
+    if any(isinstance(value, Field) for above in method.__mro__ for value in vars(above).values()):
+        return [f"decorate {method.__name__} with @dataclass(frozen=True)"]
+    return [fault for fault in map(_default_fault, fields(method)) if fault]
+
+
+def _default_fault(declared: Field[Any]) -> str | None:
+    if isinstance(declared.default, WRITABLE):
+        return None
+    found = "" if declared.default is MISSING else f", not {declared.default!r}"
+    return f"give {declared.name} a default that is {WRITABLE_IN_WORDS}{found}"
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_too_large(value: Any) -> bool:
+    """Whether it is a whole number beyond the range of floats; the comparison itself is exact."""
+    return isinstance(value, int) and abs(value) > sys.float_info.max
+
+
 def _fault(name: str, value: Any, declared: Any) -> str | None:
     rule = declared.metadata
+    limited = rule.get("low") is not None or rule.get("high") is not None
+    if is_too_large(value):
+        return f"{name} is too large; it has more than 308 digits"
+    if limited and not is_number(value):
+        return f"{name} = {value!r} must be a number"
     if declared.type in ("float", "int", float, int):
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             return f"{name} = {value!r} must be a number"
         if math.isnan(value) or (math.isinf(value) and not rule.get("infinite")):
             return f"{name} = {value!r} must be finite"

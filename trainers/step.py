@@ -9,13 +9,35 @@ import torch
 from torch import Tensor, nn
 
 from trainers.attacks.pgd import LinfAttack
-from trainers.method import Batch, Method
+from trainers.method import Attack, Batch, Method
 from trainers.watched_attack import WatchedAttack
 from trainers.weight_perturbation import Awp
 
 
 class Collapsed(Exception):
     """Training has left the realm of numbers; the message says how."""
+
+
+@dataclass(frozen=True)
+class CheckedLoss(Method):
+    """The method, with one sentence where its loss is nothing to train on: torch's own words name no method."""
+
+    method: Method
+
+    def batch_loss(self, model: nn.Module, batch: Batch, attack: Attack) -> Tensor:
+        loss: object = self.method.batch_loss(model, batch, attack)
+        name = type(self.method).__name__
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"{name}: loss must return a tensor, but returned {type(loss).__name__}")
+        if loss.numel() != 1:
+            raise ValueError(
+                f"{name}: loss must return one number, but it has shape {tuple(loss.shape)}: take its mean"
+            )
+        if not loss.requires_grad:
+            raise ValueError(
+                f"{name}: the loss has no gradient: it does not depend on the model's weights, or was detached"
+            )
+        return loss
 
 
 @dataclass
@@ -42,11 +64,12 @@ def training_step(
     model.train()
     # Under AWP the weights change between the attack and the loss, so their forwards are not the same.
     watched = WatchedAttack(attack, merges_forward=awp is None)
+    checked = CheckedLoss(method)
     with watched.watching(model):
         if awp is None:
-            loss = method.batch_loss(model, batch, watched)
+            loss = checked.batch_loss(model, batch, watched)
         else:
-            loss = awp.perturbed_loss(method, model, batch, watched)
+            loss = awp.perturbed_loss(checked, model, batch, watched)
     value = loss.item()
     if not math.isfinite(value):
         raise Collapsed(f"the training loss is {value}")

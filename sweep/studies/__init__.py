@@ -47,5 +47,7 @@ def find(name_or_path: str | Path) -> Path:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name, up to where the known ones are listed."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
+    names = list(known)
+    other_case = [one for one in names if one.casefold() == name.casefold()]
+    matches = other_case or difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ";"

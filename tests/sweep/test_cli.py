@@ -95,6 +95,8 @@ def test_a_dry_run_tells_what_is_stored(tmp_path):
         *[("missing", "train")] * 3,
     ]
     assert facts["to_run"] == 3 and facts["evaluations_stored"] == 1
+    store.write(store.evaluation_paths()[0], b"{")
+    assert json.loads(run(*options).stdout)["evaluations_stored"] == 0
     again = json.loads(run(*options, "--retry-failed").stdout)
     assert again["to_run"] == 4 and again["trials"][1]["would"] == "train again"
 
@@ -121,6 +123,27 @@ def test_a_users_mistake_is_one_message_and_exit_code_2(tmp_path, arguments, exp
     found = run(*arguments, cwd=tmp_path)
     assert found.returncode == 2 and found.stdout == ""
     assert found.stderr.startswith("error: ") and expected in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["run", "--dry-run"], ["run"], ["evaluate", "--checkpoint", "x"]])
+def test_a_store_below_a_file_is_refused(tmp_path, command):
+    (tmp_path / "afile").touch()
+    found = run(*command, "--store", "afile/x", cwd=tmp_path)
+    assert found.returncode == 2 and found.stdout == ""
+    assert found.stderr.endswith("afile is a file; --store needs a folder or an s3:// address\n")
+
+
+@pytest.mark.parametrize("command", [[], ["diff"], ["export"]])
+@pytest.mark.parametrize("out", ["afile", "afile/below", "full"])
+def test_reports_that_cannot_be_written_are_one_message(tmp_path, command, out):
+    study = Study.load("digits", methods=["at"])
+    open_store(tmp_path / "store").write_manifest(plan.manifest(study, plan.expand(study)))
+    (tmp_path / "afile").touch()
+    for name in ("tables.md", "diff.md", "results.csv"):  # folders where the files should be
+        (tmp_path / "full" / name).mkdir(parents=True)
+    found = run(*command, "--store", "store", "--out", out, module="reports", cwd=tmp_path)
+    assert found.returncode == 2 and len(found.stderr.splitlines()) == 1
+    assert found.stderr.startswith("error: ") and out.partition("/")[0] in found.stderr
 
 
 def test_an_unknown_option_or_command_is_exit_code_2(tmp_path):
@@ -189,7 +212,7 @@ def test_run_hands_its_options_to_the_engine(monkeypatch, tmp_path):
     ("fault", "expected"),
     [
         (UserError("this cannot work"), "this cannot work"),
-        (BrokenRecord("studies/x.json", "no checksum"), "broken record studies/x.json: no checksum"),
+        (BrokenRecord("x.json", "no checksum"), "broken record x.json: no checksum"),
         (PermissionError(13, "Permission denied", "/store"), "Permission denied: /store"),
     ],
 )

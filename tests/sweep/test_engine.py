@@ -136,6 +136,29 @@ def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undi
     assert (tmp_path / "reports/tables.md").read_bytes() == (folder / "reports/tables.md").read_bytes()
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_ray_starts_is_heard(tmp_path, kind):
+    tiny(tmp_path)
+    process = start(tmp_path / "tiny.yaml", tmp_path / "store", tmp_path / "reports")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "starting Ray" in line
+    process.send_signal(kind)
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output and records(tmp_path / "store") == 0
+
+
+def test_a_folder_that_cannot_hold_the_tables_is_refused_before_anything_is_trained(tmp_path):
+    study, store = tiny(tmp_path), open_store(tmp_path / "store")
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="cannot write to --out"):
+            run_study(study, store, out=out)
+    assert not store.list()
+
+
 @pytest.mark.timeout(300)
 def test_two_drivers_on_one_store_share_the_work(undisturbed, tmp_path):
     folder, _, _ = undisturbed

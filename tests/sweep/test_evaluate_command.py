@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from sweep import evaluate as command
-from sweep.store import open_store
+from sweep.store import FolderStore, open_store
 from trainers import models
 
 FACTORY = """
@@ -29,11 +29,14 @@ class Net(nn.Module):
             return z.softmax(dim=1)
         if self.kind == "random":
             return z + torch.rand_like(z)
+        if self.kind == "nan":
+            return z * float("nan")
         return z[:, :5] if self.kind == "few" else z
 
 def plain(classes): return Net("plain")
 def probabilities(): return Net("probabilities")
 def random(): return Net("random")
+def nan(): return Net("nan")
 def few(): return Net("few")
 def broken(): raise KeyError("weights")
 def nothing(): return 3
@@ -125,7 +128,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(evaluate, file
     ):
         save({"fc.weight": Bomb()}, tmp_path / name)
         code, _, err = evaluate(*known(tmp_path, name))
-        assert code == 2 and "was refused" in err and "Traceback" not in err
+        assert code == 2 and "was refused" in err and "Traceback" not in err and "weights_only" not in err
     assert not witness.exists()
 
 
@@ -147,14 +150,20 @@ def test_weights_that_do_not_fit_are_named(evaluate, files, tmp_path, change, me
 
 @pytest.mark.parametrize(
     ("function", "warning"),
-    [("plain", None), ("probabilities", "returns probabilities"), ("random", "output is random")],
+    [
+        ("plain", None),
+        ("probabilities", "returns probabilities"),
+        ("random", "output is random"),
+        ("nan", "not finite"),
+    ],
 )
 def test_models_of_the_user_s_own_are_warned_about(evaluate, files, function, warning):
     model = f"{files / 'factory.py'}:{function}"
     code, out, err = evaluate(*known(files, "linear.pt", model), "--attacks", "clean", "--json")
     assert code == 0, err
     notes = json.loads(out)["warnings"]
-    assert (notes == []) if warning is None else (warning in notes[0] and warning in err)
+    assert len(notes) == (warning is not None)
+    assert warning is None or (warning in notes[0] and warning in err)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +184,11 @@ def test_models_of_the_user_s_own_are_warned_about(evaluate, files, function, wa
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "svhn", "--data-dir", "absent"), "svhn"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "8/0"), "8/255"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--device", "gpu9"), "device"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--device", "meta"), "cannot be used"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--device", "hpu"), "cannot be used"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e400"), "8/255"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e-999999999"), "8/255"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", ""), "names no attack"),
     ],
 )  # fmt: skip
 def test_mistakes_are_messages(evaluate, files, arguments, message):
@@ -183,6 +197,32 @@ def test_mistakes_are_messages(evaluate, files, arguments, message):
         arguments = [str(argument).replace(word, str(files / name)) for argument in arguments]
     code, _, err = evaluate(*arguments)
     assert code == 2 and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{0: torch.zeros(3)}, {"conv1.weight": torch.zeros(3, 3).to_sparse()}, {"a": torch.zeros(1, device="meta")}],
+)
+def test_what_is_no_state_dict_is_named(evaluate, tmp_path, content):
+    torch.save(content, tmp_path / "odd.pt")
+    code, _, err = evaluate(*known(tmp_path, "odd.pt"))
+    assert code == 2 and "holds no state dict" in err and "Traceback" not in err
+
+
+def test_an_output_without_a_place_is_refused_before_anything_is_computed(evaluate, files, tmp_path):
+    for output in (tmp_path / "absent" / "x.json", tmp_path):
+        code, _, err = evaluate(*known(files), "--attacks", "clean", "--output", output)
+        assert code == 2 and f"--output {output} cannot be written" in err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_that_cannot_be_written_is_one_message(evaluate, files, monkeypatch):
+    def read_only(self, path, data):
+        raise OSError(30, "Read-only file system", path)
+
+    monkeypatch.setattr(FolderStore, "write", read_only)
+    code, _, err = evaluate(*known(files), "--attacks", "clean")
+    assert code == 2 and err.startswith("error: Read-only file system: evaluations/") and err.count("\n") == 1
 
 
 def test_help_loads_no_torch():

@@ -133,6 +133,16 @@ def test_a_broken_shard_is_computed_again(tmp_path, problem):
     assert np.array_equal(verdicts(record), evaluate_shard(model, images, labels, evaluation.attack).correct.numpy())
 
 
+def test_a_broken_record_is_computed_again(tmp_path, problem):
+    model, images, labels = problem
+    store = open_store(tmp_path)
+    evaluation = work.of_outside("outside-a", parse("pgd-10", epsilon="0.06"), IMAGES)
+    first = work.finish(store, evaluation, model, images, labels)
+    store.write(evaluation.record, store.read(evaluation.record)[:200])
+    again = work.finish(store, evaluation, model, images, labels)
+    assert again["verdicts"] == first["verdicts"] and store.broken_results() == []
+
+
 def test_a_range_of_images_is_an_evaluation_of_its_own_with_the_same_verdicts(tmp_path, problem):
     model, images, labels = problem
     store = open_store(tmp_path)

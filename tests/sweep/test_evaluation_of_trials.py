@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ from sweep import evaluation as work
 from sweep import plan
 from sweep.checkpoints import trial_parts
 from sweep.diagnosis import diagnose_trial, diagnostics_path
+from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.evaluation_work import diagnoses_of
 from sweep.identity import NUMERICS_VERSION, trial_hash
@@ -78,6 +80,48 @@ def test_absent_trials_and_checkpoints_are_named(trained):
         trial_parts(store.uri, trial, "best_validation", None, "cpu")
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:500], lambda data: data[:-4] + b"\0\0\1\1", lambda data: b""])
+def test_a_damaged_checkpoint_is_named_with_the_way_out(trained, tmp_path, monkeypatch, capsys, damage):
+    source, trial, _ = trained
+    store = open_store(shutil.copytree(source.local("trials").parent, tmp_path / "copy"))
+    path = f"trials/{trial[:16]}/last.safetensors"
+    store.write(path, damage(store.read(path)))
+    monkeypatch.setattr(sys, "argv", ["sweep evaluate", "--checkpoint", f"{trial}/last", "--store", store.uri])
+    assert command.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    expected = store.trial_record(trial)["checkpoints"]["last"]["sha256"]
+    assert f"{path} is damaged" in line and expected[:16] in line and f"delete the folder trials/{trial[:16]}" in line
+
+
+@pytest.mark.timeout(300)
+def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_path, capsys):
+    study = tiny(tmp_path, methods={"at": {}}, seeds=[0], search=None)
+    store = open_store(tmp_path / "store")
+
+    def run():
+        return run_study(study, store, data_dir=tmp_path / "data", out=None, loggers=()), capsys.readouterr().err
+
+    assert run()[0].complete
+    path = store.evaluation_paths()[0]
+    whole = store.read_json(path)
+    store.write(path, store.read(path)[:200])
+    summary, told = run()
+    assert summary.complete and not summary.all_there and f"broken record {path}: deleted, to be computed again" in told
+    assert store.read_json(path)["verdicts"] == whole["verdicts"]
+
+    folder = store.local(f"trials/{whole['trial'][:16]}")
+    weights = folder / f"{whole['checkpoint']}.safetensors"
+    weights.write_bytes(weights.read_bytes()[:300])
+    store.delete(path)
+    summary, told = run()
+    assert not summary.complete and f"{weights.name} is damaged" in told
+    shutil.rmtree(folder)
+    summary, told = run()
+    assert summary.complete and summary.done["train"] == 1
+    assert store.read_json(path)["verdicts"] == whole["verdicts"]
+    assert run()[0].all_there
+
+
 def test_diagnostics_are_stored_once_with_their_arrays_and_settings(trained):
     store, trial, _ = trained
     record = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
@@ -99,6 +143,16 @@ def test_diagnostics_with_other_settings_stand_beside_the_first(trained):
         assert (other["epsilon"], other["images"]) == (epsilon, images)
         assert other["summary"] != first["summary"] and other["arrays"] != first["arrays"]
     assert store.read_json(diagnostics_path(trial, "last", "0.1", 20))["summary"] == first["summary"]
+
+
+def test_broken_diagnostics_are_computed_again(trained):
+    store, trial, _ = trained
+    first = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
+    path = diagnostics_path(trial, "last", "0.1", 20)
+    store.write(path, store.read(path)[:200])
+    assert store.broken_results() == [path]
+    again = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
+    assert again["summary"] == first["summary"] and store.broken_results() == []
 
 
 def test_a_study_asks_for_diagnostics_with_its_own_settings(tmp_path):

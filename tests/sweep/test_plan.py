@@ -6,12 +6,15 @@ import sys
 
 import pytest
 from optuna.distributions import FloatDistribution
+from tiny_study import tiny
 
 from search_spaces import sovr
 from sweep import plan
 from sweep.identity import canonical_json, trial_hash, trial_hashes
+from sweep.jobs import Job
 from sweep.records import encode
-from sweep.store import open_store
+from sweep.scheduling import Work
+from sweep.store import BrokenRecord, open_store
 from sweep.study import Study
 from trainers.config import Recipe, TrialConfig
 
@@ -81,6 +84,35 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     cells = plan.expand(study, plan.chosen_values(study, store))
     assert all(cell.trial for cell in cells) and cells[-1].hyperparameters["M"] == 20
     assert plan.states(cells, store) == ["missing"] * 6
+
+
+def test_a_broken_search_says_its_way_out_which_keeps_every_candidate(tmp_path):
+    """Deleting the record is enough: the same candidates are proposed again and found trained."""
+    study, store = tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), open_store(tmp_path / "store")
+    common = dict.fromkeys(("data_dir", "cpus", "plugins", "commit", "numerics", "command"), "")
+
+    def next_training() -> Job:
+        """Trains every candidate that is asked for, as a worker would, up to the first training of the tables."""
+        work = Work(study, store, common={**common, "store": store.uri})
+        while (job := work.next_job()) is not None and job.kind == "candidate":
+            asked.append(job.payload["trial"])
+            accuracy = int(job.payload["trial"][:4], 16) / 0xFFFF
+            curve = [{"validation_pgd_accuracy": accuracy, "validation_clean_accuracy": 0.9}] * 3
+            facts = {"curve": curve, "metrics": {}, "checkpoints": {}}
+            store.write_trial_record({"trial": job.payload["trial"], "status": "done", **facts})
+            work.finished(job)
+        work.close()
+        return job
+
+    asked: list[str] = []
+    first = next_training()
+    assert first.kind == "train" and len(asked) == 6
+    path = f"searches/{plan.search_id(study, 'sovr')}/record.json"
+    store.write(path, store.read(path)[:200])
+    with pytest.raises(BrokenRecord, match=f"{path}.*delete this file and run the study again"):
+        plan.chosen_values(study, store)
+    store.delete(path)
+    assert next_training().payload["trial"] == first.payload["trial"] and len(asked) == 6
 
 
 def test_another_recipe_is_another_search():

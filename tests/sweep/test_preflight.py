@@ -50,14 +50,14 @@ def test_other_versions_on_a_node_are_named_with_both_sides():
 
 def test_a_store_that_another_node_sees_differently_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    facts = probe(str(tmp_path / "elsewhere"), "preflight/mark", "digits", str(tmp_path))
+    facts = probe(str(tmp_path / "elsewhere"), "preflight/mark", "digits", str(tmp_path), ())
     assert "not the same folder" in facts.store
     assert "node" in node_faults([NodeFacts("head", facts.versions), facts])[0]
 
 
 def test_missing_data_is_refused_with_the_place(tmp_path):
     open_store(tmp_path).write("preflight/mark", b"")
-    facts = probe(str(tmp_path), "preflight/mark", "cifar10", str(tmp_path / "data"))
+    facts = probe(str(tmp_path), "preflight/mark", "cifar10", str(tmp_path / "data"), ())
     assert facts.store is None and str(tmp_path / "data") in facts.data
 
 
@@ -100,3 +100,10 @@ def test_an_impossible_gpu_request_is_refused_in_seconds_and_leaves_nothing_behi
         run_study(study, open_store(tmp_path / "store"), data_dir=tmp_path, out=None)
     assert time.monotonic() - started < 60
     assert not open_store(tmp_path / "store").list("preflight")
+
+
+def test_synthetic_images_that_are_missing_are_told_before_anything_is_trained(tmp_path):
+    store = open_store(tmp_path)
+    store.write("preflight/mark", b"driver")
+    facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), ("made.npz",))
+    assert facts.store is None and facts.data is not None and "made.npz" in facts.data

@@ -108,6 +108,30 @@ def test_an_empty_store_says_so(tmp_path, capsys):
     assert "holds no study yet" in capsys.readouterr().out
 
 
+def test_a_broken_manifest_is_named_and_written_anew_by_the_study(sweep, capsys):
+    study, store, cells = sweep
+    store.write("studies/digits.json", b'{"name": "dig')
+    for name in (None, "digits"):
+        with pytest.raises(UserError, match="broken record studies/digits.json.*running the study again writes it"):
+            status.show(store.uri, name)
+    store.write_manifest({**plan.manifest(study, cells), "name": "other"})
+    status.show(store.uri, as_json=True)
+    told = capsys.readouterr()
+    assert [facts["study"] for facts in json.loads(told.out)] == ["other"] and "studies/digits.json" in told.err
+    store.write_manifest(plan.manifest(study, cells))
+    status.show(store.uri, "digits")
+    assert "9 trials" in capsys.readouterr().out
+
+
+def test_a_broken_search_is_told_and_the_rest_is_shown(sweep, capsys):
+    study, store, _ = sweep
+    path = f"searches/{plan.search_id(study, 'sovr')}/record.json"
+    store.write(path, b"{")
+    status.show(store.uri)
+    told = capsys.readouterr()
+    assert "search sovr: broken" in told.out and path in told.err and "delete this file" in told.err
+
+
 def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sweep):
     study, store, cells = sweep
 

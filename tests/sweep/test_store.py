@@ -127,11 +127,33 @@ def test_a_broken_record_is_named_and_the_others_are_read(store):
     assert [fault.path for fault in broken] == ["trials/0000000000000000/record.json"]
 
 
+@pytest.mark.parametrize("depth", [900, 200_000])
+def test_a_record_nested_without_end_is_broken(tmp_path, depth):
+    store = open_store(tmp_path)
+    store.write(f"trials/{PLACE}/record.json", b'{"sha256": "c", "a":' + b"[" * depth + b"]" * depth + b"}")
+    with pytest.raises(BrokenRecord):
+        store.trial_record(TRIAL)
+    assert store.trial_states() == {PLACE: "broken"}
+
+
 def test_finished_evaluations_are_told_from_shards(store):
     store.write_json(f"evaluations/{PLACE}/best_test/pgd-20.json", {"kind": "evaluation"})
     store.write_json(f"evaluations/{PLACE}/best_test/pgd-20/shard-0-99.json", {"kind": "shard"})
     assert [found["kind"] for found in store.evaluation_records(TRIAL)] == ["evaluation"]
     assert len(list(store.evaluation_records())) == 1
+
+
+def test_broken_results_of_a_folder_are_found_and_reformatted_ones_are_not(tmp_path):
+    store = open_store(tmp_path)
+    good, cut, spaced = (f"evaluations/{PLACE}/last/{name}.json" for name in ("good", "cut", "spaced"))
+    margins = f"diagnostics/{PLACE}/last-8_255-all.json"
+    for path in (good, cut, spaced, margins):
+        store.write_json(path, {"kind": "evaluation", "verdicts": "A" * 400})
+    store.write(cut, store.read(cut)[:200])
+    store.write(spaced, json.dumps(json.loads(store.read(spaced)), indent=1).encode())
+    store.write(margins, b"")
+    store.write(f"diagnostics/{PLACE}/last-8_255-all.npz", b"no record")
+    assert store.broken_results() == [cut, margins]
 
 
 def test_files_go_in_and_come_out_whole(store, tmp_path):

@@ -200,6 +200,55 @@ def test_methods_and_seeds_narrow_or_widen_a_study(tmp_path):
     assert "more than once" in refusal(tmp_path, GOOD, seeds=[1, 1])
 
 
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("at+at", "composes two methods"),
+        ("sovr+awp+awp", r"\+awp 2 times"),
+        ("sovr+foo", "unknown wrapper 'foo'"),
+        ("SOVR", "did you mean 'sovr'"),
+    ],
+)
+def test_a_method_that_cannot_be_is_refused_with_its_reason(tmp_path, label, words):
+    with pytest.raises(UserError, match=words):
+        Study.load(write(tmp_path, GOOD), methods=[label])
+
+
+def test_no_methods_at_all_are_refused(tmp_path):
+    with pytest.raises(UserError, match="--methods is empty; the study has at, sovr"):
+        Study.load(write(tmp_path, GOOD), methods=[])
+
+
+def test_a_misspelt_label_is_found_also_where_methods_are_chosen(tmp_path):
+    message = refusal(tmp_path, GOOD, methods=["at"], overrides=["methods.soovr.hyperparameters.M=30"])
+    assert "methods.soovr" in message and "did you mean 'sovr'?" in message
+
+
+def test_a_value_for_what_a_search_chooses_is_refused_with_the_way_out(tmp_path):
+    text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
+    setting = "methods.sovr.hyperparameters.M=50"
+    assert "--set search.sovr.pin=true" in refusal(tmp_path, text, overrides=[setting])
+    pinned = Study.load(write(tmp_path, text), overrides=[setting, "search.sovr.pin=true"])
+    assert pinned.config("sovr").hyperparameters["M"] == 50
+    other = Study.load(write(tmp_path, text), overrides=["methods.sovr.hyperparameters.label_smoothing=0.1"])
+    assert other.config("sovr").hyperparameters["label_smoothing"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("seeds=[1.0, 1]", "1 given more than once"),
+        ("seeds=['1', 1]", "1 given more than once"),
+        ("seeds=[4294967296]", "less than 4294967296"),
+        ("model=preact_resnet18", "takes 32x32 images, not 8x8"),
+        ("selection={protocol: heldout, validation: 2e3}", "leaves nothing of the 1437"),
+        ("train_images='2000'", "there are 1437 in digits"),
+    ],
+)
+def test_numbers_are_checked_as_they_will_be_read(tmp_path, setting, words):
+    assert words in refusal(tmp_path, GOOD, overrides=[setting])
+
+
 def test_leaving_a_method_out_leaves_its_search_out(tmp_path):
     text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
     assert list(Study.load(write(tmp_path, text)).searches()) == ["sovr"]
@@ -261,7 +310,7 @@ def test_seeds_on_the_command_line(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30])
+@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30, "3-1"])
 def test_seeds_that_are_none_are_refused(text):
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds(text)

@@ -82,6 +82,9 @@ def test_retry_leaves_other_methods_seeds_and_outcomes_alone(tmp_path):
     assert upkeep.retry(str(tmp_path), None, "at", "1") == []
     with pytest.raises(UserError, match="did you mean 'trades'"):
         upkeep.retry(str(tmp_path), None, "tradse", None)
+    for empty in ("", " , "):
+        with pytest.raises(UserError, match="names no method"):
+            upkeep.retry(str(tmp_path), None, empty, None)
     with pytest.raises(UserError, match="did you mean 'digits'"):
         upkeep.retry(str(tmp_path), "digit", None, None)
 

@@ -40,6 +40,10 @@ class Spoilt(Method):
     [
         (contract.gives_finite_loss, "return F.cross_entropy(model(images), labels) / 0", "the loss is inf"),
         (contract.gives_finite_loss, "return F.cross_entropy(model(images), labels, reduction='none')", "one number"),
+        (contract.takes_batch_of_one, "return F.cross_entropy(model(images), labels, reduction='none')", "shape (1,)"),
+        (contract.gives_finite_loss, "return 0.5", "loss must return a tensor, but returned float"),
+        (contract.gives_finite_loss, "return F.cross_entropy(model(images), labels).detach()", "has no gradient"),
+        (contract.gives_finite_loss, "import sys; sys.exit(3)", "raised SystemExit: 3"),
         (contract.takes_batch_of_one, "return F.cross_entropy(model(images), labels.squeeze())", "raised"),
         (contract.takes_many_classes, "return F.nll_loss(model(images)[:, :10], labels)", "raised"),
         (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers import composition
+from trainers import composition, declarations
 
 PAPER_METHODS = {"st", "at", "ovr", "sovr", "trades", "tsovr", "mart", "mma", "gairat", "mail", "ewat"}
 
@@ -102,3 +102,15 @@ def test_display_names_are_those_of_the_tables(name, shown):
 def test_listing_and_parsing_names_loads_no_torch():
     code = "import sys; from trainers import composition as c; c.parse('sovr+awp'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "key"), [("sovr", "M"), ("sovr", "lam"), ("mma", "search_steps")])
+def test_a_number_of_thousands_of_digits_is_refused_in_words(name, key):
+    with pytest.raises(ValueError, match=f"{key} .*too large") as caught:
+        declarations.resolved_hyperparameters(name, {key: 10**4000})
+    assert len(str(caught.value)) < 200
+
+
+def test_a_whole_number_beyond_all_floats_is_refused_where_a_method_is_built():
+    with pytest.raises(ValueError, match="search_steps is too large"):
+        composition.build("mma", {"search_steps": 10**4000})

@@ -1,5 +1,7 @@
 """A user's file as a method like the others, and what is said when it cannot be one."""
 
+import hashlib
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sweep.check import app
-from trainers import composition, plugins
+from sweep.study import Study
+from trainers import composition, declarations, plugins
 
 MIXED = '''"""Mixed adversarial training: a weighted sum of clean and adversarial cross-entropy."""
 
@@ -29,6 +32,10 @@ class MixedAT(Method):
         robust = F.cross_entropy(model(adversarial), labels)
         return self.clean_weight * clean + (1 - self.clean_weight) * robust
 '''
+
+
+def with_field(declared: str) -> str:
+    return MIXED.replace("float = hyperparameter(0.5, low=0.0, high=1.0)", declared)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +109,27 @@ def test_the_hash_of_a_plugin_is_that_of_its_bytes(my_loss):
             "MixedAT defines no loss(self, model, images, labels, attack)",
         ),
         ("my_loss.py", MIXED + MIXED.replace("MixedAT", "Another"), "defines 2 methods (MixedAT, Another)"),
+        (
+            "my_loss.py",
+            "import sys\nsys.exit()\n",
+            "line 2: it ends the program when it is imported (SystemExit: None)",
+        ),
+        ("my_loss.py", "raise ValueError\n", "line 1: ValueError"),
+        ("my_loss.py", MIXED + "\0", "my_loss.py: source code string cannot contain null bytes"),
+        (
+            "my_loss.py",
+            with_field("tuple = hyperparameter((1, 2))"),
+            "must be a bool, int, float or str, but is (1, 2)",
+        ),
+        ("my_loss.py", with_field("list = hyperparameter([1])"), "must be a bool, int, float or str, but is [1]"),
+        ("my_loss.py", with_field("tuple = (1, 2)"), "give clean_weight a default that is a bool, int, float or str"),
+        ("my_loss.py", with_field("float"), "give clean_weight a default that is a bool, int, float or str"),
+        (
+            "my_loss.py",
+            with_field('str = hyperparameter("a", low=0.0)'),
+            "line 12: a hyperparameter with low or high must be a number, but its default is 'a'",
+        ),
+        ("my_loss.py", MIXED.replace("@dataclass(frozen=True)", ""), "decorate MixedAT with @dataclass(frozen=True)"),
     ],
 )
 def test_a_file_that_cannot_be_a_method_gets_one_clear_message(tmp_path, file, text, message):
@@ -115,25 +143,62 @@ def test_a_file_that_cannot_be_a_method_gets_one_clear_message(tmp_path, file, t
     assert path.stem not in plugins.names()
 
 
+def test_a_byte_order_mark_does_no_harm(my_loss):
+    my_loss.write_text(MIXED, encoding="utf-8-sig")
+    assert plugins.load_plugin(my_loss) == "my_loss"
+
+
+def test_what_a_plugin_prints_at_import_leaves_standard_output_alone(my_loss, capsys):
+    my_loss.write_text(MIXED + "print('hello')\n")
+    plugins.load_plugin(my_loss)
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err == "hello\n"
+
+
+@pytest.mark.parametrize("error", ["AttributeError", "OSError"])
+def test_a_class_whose_own_check_raises_is_refused_in_words(error):
+    plugins.load_source("my_loss", MIXED + f"\n    def __post_init__(self):\n        raise {error}('no such thing')\n")
+    with pytest.raises(ValueError, match=f"method 'my_loss' cannot be built: {error}: no such thing"):
+        declarations.resolved_hyperparameters("my_loss")
+
+
+def test_text_for_a_hyperparameter_with_limits_is_refused_whatever_its_annotation():
+    plugins.load_source("my_loss", MIXED.replace("clean_weight: float", "clean_weight: str"))
+    with pytest.raises(ValueError, match="clean_weight = 'a' must be a number"):
+        composition.build("my_loss", {"clean_weight": "a"})
+
+
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
         plugins.load_plugin(tmp_path / "nothing.py")
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """A package on the path that announces its module as a method."""
-    (tmp_path / "their_package.py").write_text(MIXED)
-    described = tmp_path / "their_package-1.0.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text("[robustsweep.methods]\ntheirs = their_package:MixedAT\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    plugins._announced.cache_clear()
-    yield
+def announce(folder, package="their-package", version="1.0", name="theirs"):
+    """Describes a package as pip would, one that announces a class of their_package.py as a method."""
+    described = folder / f"{package.replace('-', '_')}.dist-info"
+    described.mkdir(exist_ok=True)
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    (described / "entry_points.txt").write_text(f"[robustsweep.methods]\n{name} = their_package:MixedAT\n")
+    forget_installed()
+
+
+def forget_installed():
+    """As in a new process."""
     plugins.forget("theirs")
     plugins._announced.cache_clear()
     sys.modules.pop("their_package", None)
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package on the path that announces its module as a method."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files that change within a second
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "their_package.py").write_text(MIXED)
+    announce(tmp_path)
+    yield
+    forget_installed()
 
 
 def test_an_installed_package_announces_its_methods(installed):
@@ -144,6 +209,56 @@ def test_an_installed_package_announces_its_methods(installed):
 def test_a_file_may_not_take_the_name_of_an_installed_method(installed, tmp_path):
     with pytest.raises(ValueError, match="another plug-in is already named 'theirs'"):
         plugins.load_source("theirs", MIXED)
+
+
+def test_an_installed_method_has_a_hash_of_its_code_and_of_its_version(installed, tmp_path):
+    def sha256():
+        forget_installed()
+        return Study.load("digits", methods=["theirs", "at"]).config("theirs").plugin
+
+    first = sha256()
+    assert first is not None and len(first) == 64 and sha256() == first
+    (tmp_path / "their_package.py").write_text(MIXED + "# changed\n")
+    changed = sha256()
+    announce(tmp_path, version="1.1")
+    assert len({first, changed, sha256()}) == 3
+
+
+def test_a_shipped_method_has_no_hash_and_a_file_that_of_its_bytes(installed, my_loss):
+    study = Study.load("digits", methods=["at", "my_loss"], plugins=[my_loss])
+    assert study.config("at").plugin is None
+    assert study.config("my_loss").plugin == hashlib.sha256(MIXED.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("theirs", "another plug-in is already named 'theirs'"),
+        ("awp", "the name 'awp' is taken by a method of robustsweep"),
+        ("trades", "the name 'trades' is taken by a method of robustsweep"),
+        ("a+b", "'a+b' is no method name"),
+    ],
+)
+def test_an_installed_package_may_not_announce_a_name_that_is_taken_or_none(installed, tmp_path, name, message):
+    announce(tmp_path, package="another-package", version="2.0", name=name)
+    with pytest.raises(ValueError) as caught:
+        composition.method_names()
+    assert message in str(caught.value) and "another-package 2.0" in str(caught.value)
+    assert name != "theirs" or "their-package 1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys\nsys.exit(0)\n", "it ends the program when it is imported"),
+        (with_field("tuple = (1, 2)"), "give clean_weight a default that is a bool, int, float or str, not (1, 2)"),
+    ],
+)
+def test_an_installed_package_that_does_not_load_is_named(installed, tmp_path, text, message):
+    (tmp_path / "their_package.py").write_text(text)
+    with pytest.raises(ValueError) as caught:
+        composition.build("theirs")
+    assert message in str(caught.value) and "of their-package 1.0" in str(caught.value)
 
 
 def checked(*arguments):

@@ -131,6 +131,22 @@ def test_a_damaged_state_costs_a_fresh_start_and_is_reported(tmp_path: Path) -> 
     assert_same_end(tmp_path / "whole", tmp_path / "damaged", whole, again)
 
 
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"plain text", b"", b"\x80", b"\x80\x02M)", b"\x80\x02UR\x86\x88\x8aahi"]
+)
+def test_garbage_in_place_of_a_state_is_reported_without_advice_to_trust_it(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "resume.pt").write_bytes(content)
+    with pytest.warns(UserWarning, match="resume.pt cannot be read") as caught:
+        assert load_resume(tmp_path / "resume.pt") is None
+    assert "weights_only" not in str(caught[0].message)
+
+
+def test_a_state_that_is_no_state_is_reported(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "resume.pt")
+    with pytest.warns(UserWarning, match="resume.pt cannot be read"):
+        assert load_resume(tmp_path / "resume.pt") is None
+
+
 def test_lost_weights_cost_a_fresh_start(tmp_path: Path) -> None:
     config = small_trial()
     train(config, folder=tmp_path)

@@ -134,6 +134,32 @@ def test_a_loss_that_is_no_number_stops_before_the_update(setting) -> None:
     assert torch.equal(before, model.conv.weight)
 
 
+@dataclass(frozen=True)
+class Wrong(Method):
+    kind: str = "float"
+
+    def loss(self, model, images, labels, attack):
+        losses = F.cross_entropy(model(images), labels, reduction="none")
+        return {"float": losses.mean().item(), "many": losses, "detached": losses.mean().detach()}[self.kind]
+
+
+@pytest.mark.parametrize("awp", [None, Awp(0.01)])
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("float", TypeError, "Wrong: loss must return a tensor, but returned float"),
+        ("many", ValueError, r"Wrong: loss must return one number, but it has shape \(8,\): take its mean"),
+        ("detached", ValueError, "Wrong: the loss has no gradient: it does not depend on the model's weights, or was"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_on_is_refused_in_words(setting, awp, kind, error, message) -> None:
+    model, batch, attack = setting
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(error, match=message):
+        training_step(model, optimizer_of(model), Wrong(kind), batch, attack, awp=awp)
+    assert all(torch.equal(before[key], weight.detach()) for key, weight in model.named_parameters())
+
+
 def kept_for_backward(model: nn.Module, work) -> int:
     """Bytes that autograd holds on to, beside the parameters, while `work` runs."""
     own = {p.data_ptr() for p in model.parameters()}

@@ -15,6 +15,14 @@ def model_names() -> tuple[str, ...]:
     return _NAMES
 
 
+def shape_fault(name: str, shape: tuple[int, int, int]) -> str | None:
+    """Why the network cannot take images of this shape (C, H, W), if it cannot."""
+    sides = f"{shape[1]}x{shape[2]}"
+    if name == "small_cnn":
+        return f"small_cnn takes images with even sides, not {sides}" if shape[1] % 2 or shape[2] % 2 else None
+    return None if shape[1:] == (32, 32) else f"{name} takes 32x32 images, not {sides}; use small_cnn"
+
+
 def build(
     name: str,
     classes: int,
@@ -31,12 +39,11 @@ def build(
 
     if name not in _NAMES:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(_NAMES)}")
+    fault = shape_fault(name, shape)
+    if fault is not None:
+        raise ValueError(fault)
     if name == "small_cnn":
-        if shape[1] % 2 or shape[2] % 2:
-            raise ValueError(f"small_cnn takes images with even sides, not {shape[1]}x{shape[2]}")
         return SmallCNN(classes, shape, mean, std)
-    if shape[1:] != (32, 32):
-        raise ValueError(f"{name} takes 32x32 images, not {shape[1]}x{shape[2]}; use small_cnn")
     network = {
         "preact_resnet18": PreActResNet18,
         "wrn_34_10": WideResNet34x10,
