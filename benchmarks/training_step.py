@@ -4,8 +4,8 @@
 
 PreActResNet-18, PGD-10, one core, processor time. The speed of a machine that others share changes by a tenth from one
 second to the next, so the steps of a round take turns pass by pass: each pass of one has a pass of every other beside
-it. Ratios are the median of the rounds'. A floor is the bare forwards and backwards a method cannot do without, on the
-network as we train it:
+it, and each round has new networks. Ratios are the median of the rounds'. A floor is the bare forwards and backwards a
+method cannot do without, on the network as we train it:
 
     train-mode (at, sovr, ewat)   10 x (train forward + input gradient), closing forward, forward + full backward,
                                   clean forward
@@ -137,30 +137,39 @@ def same_numbers() -> float:
     return max(float((a.double() - b.double()).abs().max() / (a.double().abs().max() + 1e-12)) for a, b in pairs)
 
 
-def measure(names: list[str], rounds: int, batch_size: int) -> dict[str, list[float]]:
-    """Processor seconds of every step and floor, by round."""
-    torch.manual_seed(1)
-    images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
-    noise = torch.rand_like(images) * 2 - 1
-    batch = Batch(images, labels, torch.arange(batch_size), {})
+Case = tuple[nn.Module, Callable[[], object]]
+
+
+def cases(names: list[str], images: Tensor, labels: Tensor) -> dict[str, Case]:
+    """The plain loop, every floor and every method's step, each with a network of its own."""
+    noise, batch = torch.rand_like(images) * 2 - 1, Batch(images, labels, torch.arange(len(labels)), {})
     plain = network()
-    plain_optimizer = optimizer_of(plain)
-    cases: dict[str, tuple[nn.Module, Callable[[], object]]] = {
-        "plain": (plain, lambda: plain_step(plain, plain_optimizer, images, labels, noise))
-    }
+    optimizer = optimizer_of(plain)
+    found: dict[str, Case] = {"plain": (plain, partial(plain_step, plain, optimizer, images, labels, noise))}
     for kind in dict.fromkeys(FLOORS[name] for name in names):
         model = place(network(), torch.device("cpu"))
-        cases[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
+        found[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
     for name in names:
         model = place(network(), torch.device("cpu"))
-        cases[name] = (model, our_step(name, model, batch))
-    times: dict[str, list[float]] = {case: [] for case in cases}
+        found[name] = (model, our_step(name, model, batch))
+    return found
+
+
+def measure(names: list[str], rounds: int, batch_size: int) -> dict[str, list[float]]:
+    """Processor seconds of every step and floor, by round.
+
+    Each round has networks of its own: where one lies in memory makes it faster or slower by some percent for good.
+    """
+    torch.manual_seed(1)
+    images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
+    times: dict[str, list[float]] = {}
     for number in range(rounds + 1):  # the first round warms up
-        taken = dict(zip(cases, in_turns(list(cases.values())), strict=True))
+        runs = cases(names, images, labels)
+        taken = dict(zip(runs, in_turns(list(runs.values())), strict=True))
         shown = ", ".join(f"{case} {seconds:.2f}" for case, seconds in taken.items())
         print(f"  round {number} of {rounds}, seconds: {shown}", file=sys.stderr, flush=True)
         for case, seconds in taken.items():
-            times[case] += [seconds] if number else []
+            times.setdefault(case, []).extend([seconds] if number else [])
     return times
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import nn
 
 
@@ -35,10 +35,6 @@ def save_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     with replacing(path) as stream:
         stream.write(content)
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-
-
-def load_weights(path: Path, model: nn.Module) -> None:
-    model.load_state_dict(load_file(path))
 
 
 def save_resume(path: Path, state: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers import assembly, composition, schedules
-from trainers.checkpoint import load_resume, load_weights, save_resume, save_weights
+from trainers.checkpoint import load_resume, save_resume, save_weights
 from trainers.config import TrialConfig, as_float
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed, generator_for
@@ -72,13 +72,6 @@ def train(
         "train_seconds": training.seconds,
         "steps": training.step,
     }
-
-
-def load_model(config: TrialConfig, weights: Path, device: str | torch.device = "cpu") -> nn.Module:
-    """The network of a trial with stored weights, in eval mode."""
-    model = assembly.build_model(config)
-    load_weights(weights, model)
-    return assembly.place(model, torch.device(device)).eval()
 
 
 class Training:
