@@ -22,17 +22,21 @@ from sweep.study import Study
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
 
-def fill(folder, name, overrides=(), accuracies=None, images=None):
-    """A store with the manifest that a run of the shipped study with these overrides would leave."""
+def fill(folder, name, overrides=(), accuracies=None, images=None, chosen=None):
+    """A store with the manifest that a run of the shipped study with these overrides would leave.
+
+    `chosen` is what its searches chose.
+    """
     store = new_store(folder)
     study = Study.load(name, overrides)
-    made = plan.manifest(study, plan.expand(study))
+    cells = plan.expand(study, chosen)
+    made = plan.manifest(study, cells)
     kept = ("title", "study", "dataset", "model", "epsilon", "protocol", "checkpoint", "config_by_label", "searches")
     trials = add_study(
         store,
         name,
         accuracies,
-        hyperparameters={label: study.config(label).hyperparameters for label in accuracies},
+        hyperparameters={cell.label: cell.hyperparameters for cell in cells if cell.label in accuracies},
         **{key: made[key] for key in kept},
     )
     attacked = images or {"cifar10": 10000, "cifar100": 10000, "svhn": 26032, "digits": 360}[study.dataset]
@@ -139,8 +143,9 @@ def test_a_ratio_departs_where_either_of_its_margins_does(tmp_path):
 
 
 def test_hyperparameters_that_nothing_searched_are_a_setting_and_searched_ones_a_result(tmp_path):
-    overrides = ["methods.mart.hyperparameters.beta=2.0", "methods.sovr.hyperparameters.M=60"]
-    results = fill(tmp_path, "cifar10_rn18", overrides, {"mart": AT, "sovr": SOVR})
+    chosen = {"sovr": {"M": 60, "lam": 0.4}}
+    overrides = ["methods.mart.hyperparameters.beta=2.0"]
+    results = fill(tmp_path, "cifar10_rn18", overrides, {"mart": AT, "sovr": SOVR}, chosen=chosen)
     table = paper_tables(results)[0]
     assert {cell.label: cell.departs for cell in table.cells() if cell.sample and cell.key.measure == "clean"} == {
         "mart": ("beta 2.0 instead of 6.0",),
