@@ -13,7 +13,7 @@ import pandas as pd
 
 from reports.measures import Results
 from reports.records import ReportData, load
-from reports.writing import make_folder
+from sweep.disk import make_folder
 from sweep.errors import UserError
 
 # RobustBench's names of what it knows; others go by our own.

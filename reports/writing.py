@@ -12,7 +12,7 @@ from reports.layout import Table
 from reports.measures import Results
 from reports.records import Problem, ReportData, load, no_collection
 from reports.tables import paper_tables, study_tables
-from sweep.errors import UserError
+from sweep.disk import make_folder
 from sweep.store import open_store
 
 SOURCES = Path(__file__).parent
@@ -57,13 +57,6 @@ def write(
         _text(note, "\n".join([source, *(path.relative_to(out).as_posix() for path in made)]) + "\n")
         written += made
     return written
-
-
-def make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"cannot write to {out}: {fault.strerror}; name another folder by --out") from None
 
 
 def _is_current(note: Path, source: str) -> bool:

@@ -1,8 +1,12 @@
-"""How much room a study's checkpoints take. Loads no torch."""
+"""How much room a study's checkpoints take, and whether a folder takes anything at all. Loads no torch."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from sweep import plan
+from sweep.errors import UserError
 from sweep.store import Store
 from sweep.study import Study
 from trainers.config import TrialConfig
@@ -15,6 +19,16 @@ PARAMETERS = {
     "small_cnn": 800_000,
 }
 BYTES_PER_NUMBER = 4
+
+
+def make_folder(out: Path) -> None:
+    """For what a command writes; refused where nothing can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as fault:
+        raise UserError(f"cannot write to {out}: {fault.strerror}; name another folder by --out") from None
 
 
 def trial_bytes(config: TrialConfig) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep import plan
-from sweep.disk import planned_bytes
+from sweep.disk import make_folder, planned_bytes
 from sweep.errors import UserError
 from sweep.evaluation_work import diagnoses_of, evaluations_of
 from sweep.identity import NUMERICS_VERSION
@@ -51,7 +51,7 @@ def run_study(
     limit = budget_hours(budget)
     command = _command(study)
     if out is not None:
-        _check_folder(out)
+        make_folder(out)  # the tables come last: where they cannot be written, that is said before days of work
     _delete_broken(store)
     if is_complete(study, store, retry_failed):
         cells = plan.expand(study, plan.chosen_values(study, store))
@@ -89,16 +89,6 @@ def run_study(
     if summary.interrupted:
         raise KeyboardInterrupt
     return summary
-
-
-def _check_folder(out: Path) -> None:
-    """The tables come last: where they cannot be written, that is said before days of work."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as fault:
-        raise UserError(f"cannot write to --out {out}: {fault.strerror}; choose another folder") from None
 
 
 def _delete_broken(store: Store) -> None:

@@ -1,0 +1,107 @@
+"""What --set, --methods and --seeds make of a study, and what of them is refused."""
+
+import pytest
+from own_study import GOOD, refusal, write
+
+from sweep.errors import UserError
+from sweep.study import Study, parse_seeds
+
+
+def test_set_changes_values_and_names_unknown_paths(tmp_path):
+    path = write(tmp_path, GOOD)
+    study = Study.load(path, overrides=["train.epochs=5", "methods.sovr.hyperparameters.M=20", "seeds=[7]"])
+    assert (study.train.epochs, study.config("sovr").hyperparameters["M"], study.seeds) == (5, 20, (7,))
+    for setting, expected in (
+        ("train.epoch=5", "did you mean 'epochs'?"),
+        ("trian.epochs=5", "did you mean 'train'?"),
+        ("train.epochs", "must look like"),
+        ("=5", "must look like"),
+        ("train.epochs.deep=5", "not a mapping"),
+        ("train.epochs=[", "--set train.epochs=["),
+        ("methods.att.method=sov", "did you mean 'sovr'?"),
+    ):
+        with pytest.raises(UserError) as caught:
+            Study.load(path, overrides=[setting])
+        assert expected in str(caught.value)
+
+
+def test_set_on_one_of_two_methods_that_share_an_anchor_leaves_the_other(tmp_path):
+    text = GOOD + "  trades: {train: &t {standardize: false}}\n  tsovr: {train: *t}\n"
+    study = Study.load(write(tmp_path, text), overrides=["methods.tsovr.train.epochs=9"])
+    assert study.config("tsovr").recipe.epochs == 9 and study.config("trades").recipe.epochs == 2
+
+
+def test_methods_and_seeds_narrow_or_widen_a_study(tmp_path):
+    path = write(tmp_path, GOOD)
+    study = Study.load(path, methods=["sovr", "trades+awp"], seeds=[4])
+    assert study.labels == ["sovr", "trades+awp"] and study.seeds == (4,)
+    assert study.config("trades+awp").awp is not None
+    with pytest.raises(UserError, match=r"'sover'; did you mean 'sovr'\?"):
+        Study.load(path, methods=["sover"])
+    assert "more than once" in refusal(tmp_path, GOOD, seeds=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("at+at", "composes two methods"),
+        ("sovr+awp+awp", r"\+awp 2 times"),
+        ("sovr+foo", "unknown wrapper 'foo'"),
+        ("SOVR", "did you mean 'sovr'"),
+    ],
+)
+def test_a_method_that_cannot_be_is_refused_with_its_reason(tmp_path, label, words):
+    with pytest.raises(UserError, match=words):
+        Study.load(write(tmp_path, GOOD), methods=[label])
+
+
+def test_no_methods_at_all_are_refused(tmp_path):
+    with pytest.raises(UserError, match="--methods is empty; the study has at, sovr"):
+        Study.load(write(tmp_path, GOOD), methods=[])
+
+
+def test_a_misspelt_label_is_found_also_where_methods_are_chosen(tmp_path):
+    message = refusal(tmp_path, GOOD, methods=["at"], overrides=["methods.soovr.hyperparameters.M=30"])
+    assert "methods.soovr" in message and "did you mean 'sovr'?" in message
+
+
+def test_a_value_for_what_a_search_chooses_is_refused_with_the_way_out(tmp_path):
+    text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
+    setting = "methods.sovr.hyperparameters.M=50"
+    assert "--set search.sovr.pin=true" in refusal(tmp_path, text, overrides=[setting])
+    pinned = Study.load(write(tmp_path, text), overrides=[setting, "search.sovr.pin=true"])
+    assert pinned.config("sovr").hyperparameters["M"] == 50
+    other = Study.load(write(tmp_path, text), overrides=["methods.sovr.hyperparameters.label_smoothing=0.1"])
+    assert other.config("sovr").hyperparameters["label_smoothing"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("seeds=[1.0, 1]", "1 given more than once"),
+        ("seeds=['1', 1]", "1 given more than once"),
+        ("seeds=[4294967296]", "less than 4294967296"),
+        ("model=preact_resnet18", "takes 32x32 images, not 8x8"),
+        ("selection={protocol: heldout, validation: 2e3}", "leaves nothing of the 1437"),
+        ("train_images='2000'", "there are 1437 in digits"),
+    ],
+)
+def test_numbers_are_checked_as_they_will_be_read(tmp_path, setting, words):
+    assert words in refusal(tmp_path, GOOD, overrides=[setting])
+
+
+def test_leaving_a_method_out_leaves_its_search_out(tmp_path):
+    text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
+    assert list(Study.load(write(tmp_path, text)).searches()) == ["sovr"]
+    assert not Study.load(write(tmp_path, text), methods=["at"]).searches()
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0,1", [0, 1]), ("3", [3]), ("0-3", [0, 1, 2, 3]), ("5, 7-8", [5, 7, 8])])
+def test_seeds_on_the_command_line(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30, "3-1"])
+def test_seeds_that_are_none_are_refused(text):
+    with pytest.raises(UserError, match="--seeds"):
+        parse_seeds(text)
