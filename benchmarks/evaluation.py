@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sweep import evaluation as work
-from sweep.checkpoints import Outside, load_outside
 from sweep.errors import UserError
-from sweep.store import open_store
+from sweep.evaluation import items as work
+from sweep.evaluation.checkpoints import Outside, load_outside
+from sweep.store.base import open_store
 from trainers import data, models
 from trainers.config import as_float
 from trainers.evaluate import evaluate_shard, ready

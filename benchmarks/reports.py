@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.records import encode
+from sweep.store.encoding import encode
 
 SECONDS, MEGABYTES, SMALL_SECONDS = 10.0, 1024.0, 30.0
 IMAGES, EPOCHS, SEEDS = 10_000, 200, 50

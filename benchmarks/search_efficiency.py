@@ -43,7 +43,7 @@ def key(values: dict[str, Any]) -> str:
 def train_point(task: tuple[dict[str, Any], int]) -> tuple[str, int, list[float]]:
     import torch
 
-    from sweep.study import Study
+    from sweep.studies.model import Study
     from trainers.train import train
 
     values, seed = task
@@ -56,7 +56,7 @@ def train_point(task: tuple[dict[str, Any], int]) -> tuple[str, int, list[float]
 
 def base_config() -> dict[str, Any]:
     """What all points share: the study's search as it is now."""
-    from sweep.study import Study
+    from sweep.studies.model import Study
 
     config = Study.load("digits").search_config("sovr", {})
     found: dict[str, Any] = json.loads(config.model_dump_json(exclude={"hyperparameters", "seed"}))
@@ -64,7 +64,7 @@ def base_config() -> dict[str, Any]:
 
 
 def record(processes: int) -> None:
-    from sweep.sampling import grid_points
+    from sweep.search.sampling import grid_points
 
     config = base_config()
     known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
@@ -86,7 +86,7 @@ def record(processes: int) -> None:
 
 def one_search(grid: dict[str, list[float]], number: int, folder: Path) -> tuple[str, int]:
     """The chosen point and the epochs that were trained to find it."""
-    from sweep.search import Search, Settings
+    from sweep.search.search import Search, Settings
 
     settings = Settings(
         id=f"search-{number}",

@@ -43,7 +43,7 @@ STUDY: dict[str, Any] = {
 def study(folder: Path, **changes: Any) -> Any:
     import yaml
 
-    from sweep.study import Study
+    from sweep.studies.model import Study
 
     path = folder / "overhead.yaml"
     path.write_text(yaml.safe_dump({**STUDY, **changes}))
@@ -52,11 +52,11 @@ def study(folder: Path, **changes: Any) -> Any:
 
 def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
     """Seconds of the whole Tune run, seconds of the trainings, share of the time that the devices were busy."""
-    from sweep.devices import choose, slots
-    from sweep.identity import NUMERICS_VERSION
-    from sweep.scheduling import Work
-    from sweep.store import open_store
-    from sweep.tuning import Queue, Watch, fit
+    from sweep.cluster.devices import choose, slots
+    from sweep.cluster.tune import Queue, Watch, fit
+    from sweep.store.base import open_store
+    from sweep.trials.identity import NUMERICS_VERSION
+    from sweep.work.work import Work
 
     class Trainings(Work):
         """Evaluations are no part of what is compared."""
@@ -129,9 +129,9 @@ def ten_thousand(folder: Path) -> dict[str, float]:
 
 
 def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], float]:
-    from sweep import plan
-    from sweep.records import encode
-    from sweep.store import open_store
+    from sweep.store.base import open_store
+    from sweep.store.encoding import encode
+    from sweep.trials import cells as plan
 
     folder.mkdir()
     methods = {

@@ -53,7 +53,7 @@ def diff(
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
     from reports.diff import text as difference_text
-    from sweep.disk import make_folder
+    from sweep.trials.disk import make_folder
 
     above = context.obj
     out = out or above["out"]

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from reports.layout import Cell, Table
-from reports.measures import Results
 from reports.protocol import NAMES, WHOLE, setting_text
+from reports.results import Results
+from reports.tables.table import Cell, Table
 from sweep import studies
-from sweep.identity import canonical
-from sweep.study import Study
+from sweep.studies.model import Study
+from sweep.trials.identity import canonical
 from trainers.data import dataset_facts, dataset_names
 
 # Margins are taken from training images at the last epoch: test images and the choice of the epoch have no part in it.

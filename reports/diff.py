@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reports import claims, published
+from reports.claims import judge as claims
+from reports.claims.sources import Ours, Paper
 from reports.departures import Departures
-from reports.layout import MARKS as CELL_MARKS
-from reports.layout import Cell, p_text, signed, with_best
-from reports.markdown_table import code, escape, grid, render
-from reports.measures import Results
 from reports.names import attack_name
-from reports.published import Printed
-from reports.records import load
-from reports.sources import Ours, Paper
+from reports.papers import sovr as published
+from reports.papers.sovr import Printed
+from reports.results import Results
 from reports.statistics import ALPHA, Comparison, Sample, compare
+from reports.store.load import load
+from reports.tables.markdown_table import code, escape, grid, render
+from reports.tables.table import MARKS as CELL_MARKS
+from reports.tables.table import Cell, p_text, signed, with_best
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
 NOT_PRINTED = {**MARKS, "not run": "– not printed"}

@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from reports.measures import Results
-from reports.records import ReportData, load
-from sweep.disk import make_folder
+from reports.results import Results
+from reports.store.load import ReportData, load
 from sweep.errors import UserError
+from sweep.trials.disk import make_folder
 
 # RobustBench's names of what it knows; others go by our own.
 DATASETS = {"cifar10": "cifar10", "cifar100": "cifar100"}

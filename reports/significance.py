@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.layout import Cell, Key, best_index
-from reports.measures import Results
+from reports.results import Results
 from reports.statistics import (
     MOST_SEEDS,
     Comparison,
@@ -19,6 +18,7 @@ from reports.statistics import (
     seeds_needed,
     undecided_level,
 )
+from reports.tables.table import Cell, Key, best_index
 
 
 @dataclass(frozen=True)

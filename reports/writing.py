@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reports import csv_files, latex, markdown
-from reports.layout import Table
-from reports.measures import Results
-from reports.records import Problem, ReportData, load, no_collection
-from reports.tables import paper_tables, study_tables
-from sweep.disk import make_folder
-from sweep.store import open_store
+from reports.results import Results
+from reports.store.load import Problem, ReportData, load, no_collection
+from reports.tables import csv as csv_files
+from reports.tables import latex, markdown
+from reports.tables.paper import paper_tables, study_tables
+from reports.tables.table import Table
+from sweep.store.base import open_store
+from sweep.trials.disk import make_folder
 
 SOURCES = Path(__file__).parent
 
@@ -49,7 +50,7 @@ def write(
         if keep_current and _is_current(note, source):
             return [*written, out / "report.html"]
         from reports.figures import draw_all
-        from reports.page import write_page
+        from reports.page.page import write_page
 
         note.unlink(missing_ok=True)
         drawn = draw_all(data, out / "plots")
@@ -96,7 +97,7 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None) -> str:
 
 def _sources() -> list[str]:
     """The files that make a report; one that is written to this very folder, as by default, is none of them."""
-    kinds = ("*.py", "published/*.yaml", "templates/report.*", "templates/parts.html")
+    kinds = ("*.py", "papers/*/*.yaml", "page/templates/*")
     paths = sorted({path for kind in kinds for path in SOURCES.rglob(kind)})
     return [f"{path.relative_to(SOURCES)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths]
 

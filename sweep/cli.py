@@ -191,7 +191,7 @@ def merge(
     dry_run: DryOption = False,
 ) -> None:
     """Join the results of other stores. Conflicts are refused before anything is written."""
-    from sweep import merging
+    from sweep import merge as merging
 
     merging.merge(store, sources, dry_run=dry_run)
 

@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import plan
-from sweep.disk import make_folder, planned_bytes
 from sweep.errors import UserError
-from sweep.evaluation_work import diagnoses_of, evaluations_of
-from sweep.identity import NUMERICS_VERSION
+from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.listing import size
-from sweep.progress import Display, Summary
-from sweep.stopping import StopSignals
-from sweep.store import Store
-from sweep.study import Study
+from sweep.store.base import Store
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
+from sweep.trials.disk import make_folder, planned_bytes
+from sweep.trials.identity import NUMERICS_VERSION
+from sweep.work.display import Display, Summary
+from sweep.work.stopping import StopSignals
 
 if TYPE_CHECKING:
-    from sweep.devices import Resources
-    from sweep.tuning import Watch
+    from sweep.cluster.devices import Resources
+    from sweep.cluster.tune import Watch
 
 TABLE_SECONDS = 120.0
 ASK_BYTES = 2 * 10**9
@@ -148,9 +148,9 @@ def _compute(
     started = time.monotonic()
     display = Display(study.title, progress)
     try:
-        from sweep.loggers import callbacks
-        from sweep.ray_session import connected
-        from sweep.searches import settings_of
+        from sweep.cluster.session import connected
+        from sweep.search.stored import settings_of
+        from sweep.work.loggers import callbacks
 
         curves = callbacks(loggers, study, store)
         for label in study.searches():
@@ -158,9 +158,9 @@ def _compute(
         display.say(f"{study.name}: starting Ray")
         with connected(address, verbose=verbose), tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
             stop.listen()  # Ray has put handlers of its own in their place
-            from sweep import devices, preflight
-            from sweep.scheduling import Work
-            from sweep.tuning import Queue, Watch, fit
+            from sweep.cluster import devices, preflight
+            from sweep.cluster.tune import Queue, Watch, fit
+            from sweep.work.work import Work
 
             resources = devices.choose(study)
             preflight.check(study, store, resources, data_dir)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from sweep.errors import UserError
-from sweep.evaluation import (
+from sweep.evaluation.items import (
     Evaluation,
     Item,
     compute,
@@ -25,8 +25,8 @@ from sweep.evaluation import (
     run_item,
     unpack,
 )
-from sweep.store import Store, open_store
-from sweep.subject import Subject, check_options, find_subject
+from sweep.evaluation.subject import Subject, check_options, find_subject
+from sweep.store.base import Store, open_store
 from trainers import suites
 from trainers.suites import EvaluationAttack
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import listing, plan
-from sweep.identity import folder
-from sweep.store import Store, open_store
-from sweep.study import Study, parse_seeds
+from sweep import listing
+from sweep.store.base import Store, open_store
+from sweep.studies.model import Study, parse_seeds
+from sweep.trials import cells as plan
+from sweep.trials.identity import folder
 
 DOES = {"done": "-", "collapsed": "-", "failed": "-", "broken": "train again", "missing": "train", "waiting": "search"}
 
@@ -78,7 +79,7 @@ def show(
     cells = plan.expand(study, plan.chosen_values(study, store))
     facts = outlook(study, store, cells, retry_failed)
     if cost is not None:
-        from sweep import cost as estimates
+        from sweep.trials import cost as estimates
 
         facts["cost"] = estimates.estimate(study, cells, store, **cost)
     if as_json:

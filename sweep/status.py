@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep import listing
 from sweep.errors import UserError
-from sweep.store import BrokenRecord, Store, open_store
+from sweep.store.base import BrokenRecord, Store, open_store
 from sweep.studies import nearest
 from trainers.config import Selection
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import cluster_files
+from sweep.cluster import files as cluster_files
+from sweep.cluster.session import PACKAGES
 from sweep.errors import UserError
-from sweep.ray_session import PACKAGES
 
 POLL_SECONDS = 1.0
 READY_SECONDS = 60.0

@@ -26,8 +26,8 @@ from reports.figures import (
     training_curves,
 )
 from reports.figures.view import Missing, StudyView
-from reports.measures import Results
-from reports.records import ReportData
+from reports.results import Results
+from reports.store.load import ReportData
 
 INDEX = "index.json"
 

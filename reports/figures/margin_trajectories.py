@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, StudyView
-from reports.measures import MARGIN_NOTES
+from reports.results import MARGIN_NOTES
 
 LOSSES = {"at": "CE", "weighted_ce": "CE", "ovr": "OVR", "weighted_ovr": "OVR"}
 COLORS = {"CE": style.BLACK, "OVR": style.VERMILLION}

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import Missing, StudyView
-from reports.records import Record
+from reports.store.load import Record
 
 SYMBOLS = {"lam": "λ", "Lambda": "Λ", "beta": "β"}
 CONTOUR_POINTS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from reports import toy
 from reports.figures import style
+from trainers import closed_forms as toy
 
 LINES = (
     ("ovr", 10, style.VERMILLION, "OVR"),

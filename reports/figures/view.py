@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from reports.figures.style import MethodStyle, method_styles, plain
-from reports.layout import Key
-from reports.measures import Results
-from reports.records import Diagnostics
+from reports.results import Results
+from reports.store.load import Diagnostics
+from reports.tables.table import Key
 
 CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
 

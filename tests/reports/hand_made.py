@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.store import FolderStore, Store, open_store
+from sweep.store.base import FolderStore, Store, open_store
 
 IMAGES = 1000
 ATTACKS = {"clean": "clean-00000000", "pgd-20": "pgd-20-8_255-11111111", "autoattack": "autoattack-8_255-22222222"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from hand_made import new_store, trial_hash
 
-from reports import published
-from reports.layout import Key
-from sweep.records import encode
+from reports.papers import sovr as published
+from reports.tables.table import Key
+from sweep.store.encoding import encode
 
 IMAGES = 10_000
 LABELS = {0.5: "sovr_lam05", 0.6: "sovr_lam06"}

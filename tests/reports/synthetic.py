@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.store import FolderStore
+from sweep.store.base import FolderStore
 
 EPOCHS = 30
 IMAGES = 400

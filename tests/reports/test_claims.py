@@ -4,13 +4,14 @@ import re
 
 from hand_made import add_study, new_store
 
-from reports import claims, published
-from reports.claim_kinds import KINDS
+from reports.claims import judge as claims
+from reports.claims.kinds import KINDS
+from reports.claims.sources import Paper
 from reports.diff import text
-from reports.page import write_page
-from reports.records import load
-from reports.sources import Paper
+from reports.page.page import write_page
+from reports.papers import sovr as published
 from reports.statistics import Sample, compare
+from reports.store.load import load
 
 RN18 = "cifar10_rn18"
 

@@ -6,18 +6,22 @@ import sys
 import pytest
 from hand_made import add_evaluation, add_study, new_store
 
-from reports import claims, csv_files, latex, published
+from reports.claims import judge as claims
+from reports.claims.sources import Ours
 from reports.departures import Departures, joined
 from reports.diff import text as diff_text
-from reports.layout import Key
-from reports.markdown_table import render
-from reports.measures import Results
-from reports.page import write_page
-from reports.records import load
-from reports.sources import Ours
-from reports.tables import paper_tables
-from sweep import plan, studies
-from sweep.study import Study
+from reports.page.page import write_page
+from reports.papers import sovr as published
+from reports.results import Results
+from reports.store.load import load
+from reports.tables import csv as csv_files
+from reports.tables import latex
+from reports.tables.markdown_table import render
+from reports.tables.paper import paper_tables
+from reports.tables.table import Key
+from sweep import studies
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 

@@ -3,7 +3,7 @@
 import pytest
 from synthetic import write_store
 
-from reports.records import load
+from reports.store.load import load
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 import pytest
 from hand_made import add_evaluation, add_study, new_store
 
-from reports import claims
+from reports.claims import judge as claims
+from reports.claims.sources import Ours, Paper
 from reports.diff import against_paper, differences, text
-from reports.measures import Results
-from reports.records import load
-from reports.sources import Ours, Paper
+from reports.results import Results
 from reports.statistics import Sample
+from reports.store.load import load
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 

@@ -16,10 +16,10 @@ from matplotlib.text import Text
 from reports import figures
 from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off, training_curves
 from reports.figures.view import Missing, StudyView
-from reports.layout import Key
-from reports.measures import Results
-from reports.records import load
-from sweep.store import open_store
+from reports.results import Results
+from reports.store.load import load
+from reports.tables.table import Key
+from sweep.store.base import open_store
 
 EVERYTHING = {
     **{label: synthetic.METHODS[label] for label in ("st", "at", "ovr", "gairat", "sovr", "sovr+awp")},

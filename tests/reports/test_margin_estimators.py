@@ -6,9 +6,9 @@ from hand_made import add_study, add_trial, new_store
 
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
-from reports.layout import Key
-from reports.measures import MARGIN_NOTES, Results
-from reports.records import load
+from reports.results import MARGIN_NOTES, Results
+from reports.store.load import load
+from reports.tables.table import Key
 
 STUDY = "trajectories_cifar10_rn18"
 

@@ -10,13 +10,13 @@ from hand_made import add_evaluation, add_study, new_store
 
 from reports import write_reports
 from reports.figures import draw_all
-from reports.latex import PREAMBLE, numbers, render
-from reports.layout import Block, Cell, Column, Key, Row, Table
-from reports.markdown_table import code
-from reports.measures import Results
-from reports.page_trials import study_trials
-from reports.records import load
-from reports.tables import study_tables
+from reports.page.trials import study_trials
+from reports.results import Results
+from reports.store.load import load
+from reports.tables.latex import PREAMBLE, numbers, render
+from reports.tables.markdown_table import code
+from reports.tables.paper import study_tables
+from reports.tables.table import Block, Cell, Column, Key, Row, Table
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 

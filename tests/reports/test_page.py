@@ -10,13 +10,13 @@ import pytest
 import synthetic
 from hand_made import ATTACKS, add_study, new_store
 
-from reports.measures import Results
-from reports.page import write_page
+from reports.page.page import write_page
 from reports.protocol import differences
-from reports.records import load
-from reports.tables import paper_tables, study_tables
-from sweep import plan
-from sweep.study import Study
+from reports.results import Results
+from reports.store.load import load
+from reports.tables.paper import paper_tables, study_tables
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 
 HOSTILE = '</script><img src=x onerror="hacked=1">\'"&amp;{{7*7}}'
 

@@ -6,10 +6,10 @@ import pytest
 import synthetic
 
 from reports import figures
-from reports.measures import Results
-from reports.page import write_page
-from reports.records import load
-from reports.tables import study_tables
+from reports.page.page import write_page
+from reports.results import Results
+from reports.store.load import load
+from reports.tables.paper import study_tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

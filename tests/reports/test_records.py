@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hand_made import add_evaluation, add_study, add_trial, new_store, trial_hash
 
-from reports.records import load, unpack
+from reports.store.load import load, unpack
 from sweep.errors import UserError
 
 
@@ -160,7 +160,7 @@ def test_the_reports_load_neither_torch_nor_ray():
 
 
 def test_a_large_store_read_by_two_processes_gives_the_same(store, monkeypatch):
-    from reports import reading
+    from reports.store import reading
 
     trials = add_study(store, "one", {"at": [0.48, 0.49, 0.5], "sovr": [0.5, 0.51, 0.52]})
     broken = [store.root / "trials" / trials["at", seed][:16] / "record.json" for seed in (0, 2)]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hand_made import add_study, new_store
 
-from reports.records import load
-from reports.rows import Problem, count_survivors, parse, parse_trial, trial_row
-from sweep.records import encode
+from reports.store.load import load
+from reports.store.rows import Problem, count_survivors, parse, parse_trial, trial_row
+from sweep.store.encoding import encode
 
 FLAT = [{"epoch": epoch, "train_loss": epoch / 7} for epoch in range(5)]
 

@@ -5,11 +5,11 @@ import synthetic
 from hand_made import add_evaluation, add_study, add_trial, new_store
 
 from reports import write_reports, writing
-from reports.layout import Key, Rounding, best_index
-from reports.measures import Results
-from reports.records import load
+from reports.results import Results
 from reports.statistics import Sample
-from reports.tables import paper_tables, study_tables
+from reports.store.load import load
+from reports.tables.paper import paper_tables, study_tables
+from reports.tables.table import Key, Rounding, best_index
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 

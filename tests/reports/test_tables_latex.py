@@ -8,7 +8,7 @@ import pytest
 from hand_made import add_evaluation, add_study, new_store
 
 from reports import write_reports
-from reports.latex import escape
+from reports.tables.latex import escape
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 

@@ -4,12 +4,13 @@ import pytest
 from papers_store import NO_ATTACK, first_printed, label_of, write_papers_store
 from test_published import IRREGULAR
 
-from reports import claims, published
+from reports.claims import judge as claims
+from reports.claims.sources import Ours, Paper
 from reports.diff import differences
-from reports.measures import Results
-from reports.records import load
-from reports.sources import Ours, Paper
-from reports.tables import paper_tables
+from reports.papers import sovr as published
+from reports.results import Results
+from reports.store.load import load
+from reports.tables.paper import paper_tables
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import UserError
-from sweep.study import Study
+from sweep.studies.model import Study
 
 GOOD = """
 title: Small

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep import cli, plan, studies
+from sweep import cli, studies
 from sweep.errors import UserError
-from sweep.store import BrokenRecord, open_store
-from sweep.study import Study
+from sweep.store.base import BrokenRecord, open_store
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
 SLOW = """

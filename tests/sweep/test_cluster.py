@@ -12,7 +12,7 @@ from test_engine import outcome, records, wait_for
 from tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store import open_store
+from sweep.store.base import open_store
 
 ROOT = Path(__file__).parents[2]
 FAST_HEALTH_CHECKS = {

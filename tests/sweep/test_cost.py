@@ -3,8 +3,9 @@
 import pytest
 from tiny_study import TINY, tiny
 
-from sweep import cost, plan
-from sweep.store import open_store
+from sweep.store.base import open_store
+from sweep.trials import cells as plan
+from sweep.trials import cost
 
 FAST = {"step": 0.01, "pass": 0.001}
 

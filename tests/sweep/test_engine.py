@@ -13,8 +13,8 @@ from tiny_study import tiny
 
 from sweep.engine import _confirm, budget_hours, is_complete, run_study
 from sweep.errors import UserError
-from sweep.store import open_store
-from sweep.study import Study
+from sweep.store.base import open_store
+from sweep.studies.model import Study
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from sweep import evaluate as command
-from sweep.store import FolderStore, open_store
+from sweep.store.base import FolderStore, open_store
 from trainers import models
 
 FACTORY = """

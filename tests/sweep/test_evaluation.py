@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sweep import evaluation as work
 from sweep.errors import UserError
-from sweep.store import open_store
+from sweep.evaluation import items as work
+from sweep.store.base import open_store
 from tests.trainers.tiny import tiny_problem
 from trainers.evaluate import evaluate_shard
 from trainers.suites import parse

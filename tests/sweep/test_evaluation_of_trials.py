@@ -10,15 +10,15 @@ import pytest
 from tiny_study import tiny
 
 from sweep import evaluate as command
-from sweep import evaluation as work
-from sweep import plan
-from sweep.checkpoints import trial_parts
-from sweep.diagnosis import diagnose_trial, diagnostics_path
 from sweep.engine import run_study
 from sweep.errors import UserError
-from sweep.evaluation_work import diagnoses_of
-from sweep.identity import NUMERICS_VERSION, trial_hash
-from sweep.store import FORMAT, open_store
+from sweep.evaluation import items as work
+from sweep.evaluation.asked import diagnoses_of
+from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.diagnosis import diagnose_trial, diagnostics_path
+from sweep.store.base import FORMAT, open_store
+from sweep.trials import cells as plan
+from sweep.trials.identity import NUMERICS_VERSION, trial_hash
 from trainers.config import Recipe, Selection, TrialConfig
 from trainers.evaluate import evaluate_shard
 from trainers.suites import parse

@@ -7,8 +7,8 @@ import pytest
 from tiny_study import tiny
 
 from sweep.errors import UserError
-from sweep.loggers import Curves, callbacks, curve_values, run_name
-from sweep.store import open_store
+from sweep.store.base import open_store
+from sweep.work.loggers import Curves, callbacks, curve_values, run_name
 
 
 def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):

@@ -9,13 +9,13 @@ from optuna.distributions import FloatDistribution
 from tiny_study import tiny
 
 from search_spaces import sovr
-from sweep import plan
-from sweep.identity import canonical_json, trial_hash, trial_hashes
-from sweep.jobs import Job
-from sweep.records import encode
-from sweep.scheduling import Work
-from sweep.store import BrokenRecord, open_store
-from sweep.study import Study
+from sweep.store.base import BrokenRecord, open_store
+from sweep.store.encoding import encode
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
+from sweep.trials.identity import canonical_json, trial_hash, trial_hashes
+from sweep.work.tasks import Job
+from sweep.work.work import Work
 from trainers.config import Recipe, TrialConfig
 
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 from tiny_study import tiny
 
-from sweep.jobs import Job
-from sweep.pace import Pace
-from sweep.progress import Display, Summary, duration
-from sweep.ray_session import WithoutRaylet
-from sweep.scheduling import Work
-from sweep.store import open_store
-from sweep.tuning import Watch
+from sweep.cluster.session import WithoutRaylet
+from sweep.cluster.tune import Watch
+from sweep.store.base import open_store
+from sweep.work.display import Display, Summary, duration
+from sweep.work.pace import Pace
+from sweep.work.tasks import Job
+from sweep.work.work import Work
 
 
 def test_the_time_left_follows_the_pace_of_each_stage(monkeypatch):

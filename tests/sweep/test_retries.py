@@ -6,7 +6,7 @@ import pytest
 from tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store import open_store
+from sweep.store.base import open_store
 
 METHOD = """
     from dataclasses import dataclass

@@ -5,10 +5,10 @@ import math
 from tiny_study import tiny
 
 from sweep import engine
-from sweep.devices import Resources
-from sweep.scheduling import Work
-from sweep.store import open_store
-from sweep.tuning import Queue
+from sweep.cluster.devices import Resources
+from sweep.cluster.tune import Queue
+from sweep.store.base import open_store
+from sweep.work.work import Work
 
 COMMON = {"store": "", "data_dir": "", "cpus": 1.0, "plugins": {}, "commit": None, "numerics": 1, "command": "sweep"}
 

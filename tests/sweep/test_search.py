@@ -11,9 +11,9 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from sweep.errors import UserError
-from sweep.pruning import cut_offs, judged, rungs
-from sweep.sampling import grid_points
-from sweep.search import GENERATION, Search, Settings
+from sweep.search.pruning import cut_offs, judged, rungs
+from sweep.search.sampling import grid_points
+from sweep.search.search import GENERATION, Search, Settings
 
 SPACE = {"M": IntDistribution(20, 100, step=20), "lam": FloatDistribution(0.2, 1.0, step=0.2)}
 EPOCHS = 9

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from sweep import plan, status
+from sweep import status
 from sweep.errors import UserError
-from sweep.store import open_store
-from sweep.study import Study
+from sweep.store.base import open_store
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import UserError
-from sweep.store import BrokenRecord, FolderStore, Store, open_store
+from sweep.store.base import BrokenRecord, FolderStore, Store, open_store
 
 TRIAL = "ab" * 32
 PLACE = TRIAL[:16]
@@ -240,7 +240,7 @@ def test_claim_and_release_at_full_speed_never_have_two_holders(store):
 
 HOLDER = """
 import sys, time
-from sweep.store import open_store
+from sweep.store.base import open_store
 claim = open_store(sys.argv[1]).claim("x", 3600)
 print("held" if claim else "none", flush=True)
 time.sleep(60)
@@ -260,7 +260,7 @@ def test_the_claim_of_a_killed_process_on_this_machine_is_free_at_once(tmp_path)
 
 WRITER = """
 import os, sys
-from sweep.store import open_store
+from sweep.store.base import open_store
 store, number = open_store(sys.argv[1]), 0
 print("ready", flush=True)
 while True:

@@ -8,7 +8,7 @@ import pytest
 from own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
-from sweep.study import Study
+from sweep.studies.model import Study
 
 
 def test_a_good_study_is_read_with_defaults_and_overrides_merged(tmp_path):

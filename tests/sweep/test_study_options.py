@@ -4,7 +4,7 @@ import pytest
 from own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
-from sweep.study import Study, parse_seeds
+from sweep.studies.model import Study, parse_seeds
 
 
 def test_set_changes_values_and_names_unknown_paths(tmp_path):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from sweep import plan, studies
-from sweep.study import Study
+from sweep import studies
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 from trainers import composition, declarations
 from trainers.config import Schedule
 

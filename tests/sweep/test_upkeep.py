@@ -6,10 +6,12 @@ import time
 
 import pytest
 
-from sweep import merging, plan, upkeep
+from sweep import merge as merging
+from sweep import upkeep
 from sweep.errors import UserError
-from sweep.store import Store, open_store
-from sweep.study import Study
+from sweep.store.base import Store, open_store
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
 from trainers.checkpoint import replacing
 
 # So that tables need `best_test` alone.

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sweep.study import Study
+from sweep.studies.model import Study
 
 TINY: dict[str, Any] = {
     "title": "Tiny",

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sweep.check import app
-from sweep.study import Study
+from sweep.studies.model import Study
 from trainers import composition, declarations, plugins
 
 MIXED = '''"""Mixed adversarial training: a weighted sum of clean and adversarial cross-entropy."""

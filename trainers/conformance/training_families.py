@@ -174,6 +174,6 @@ def lr_ddpm_onecycle(case: Case) -> dict[str, Any]:
 
 def lambert_trajectories(case: Case) -> dict[str, Any]:
     # The closed forms serve the figures; the training side as a whole does not depend on reports.
-    toy = importlib.import_module("reports.toy")
+    toy = importlib.import_module("trainers.closed_forms")
     rows = case.expected.get("rows", [])
     return {"rows": [toy.trajectory_row(row["K"], row["w"], row["t"]) for row in rows]}

@@ -1,0 +1,1 @@
+"""A paper's claims and how numbers decide them."""

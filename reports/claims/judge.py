@@ -1,0 +1,139 @@
+"""The paper's claims, one by one, judged by our numbers or by the paper's own.
+
+Each kind of claim has its rule (`claim_kinds`). Over a claim's parts: what all parts must show each part shows by
+itself, which needs no correction. Where one part of several is enough, to support a claim about most or some settings
+or to refute one about all, Holm corrects over the parts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import yaml
+
+from reports.claims.kinds import KINDS
+from reports.claims.question import Part, Question, listed
+from reports.claims.rules import Verdict
+from reports.claims.sources import Source
+from reports.papers import sovr as published
+from reports.statistics import ALPHA, holm
+from reports.tables.table import p_text
+
+ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+PRINCIPLE = (
+    "Significant means by Welch's t-test over seeds, two-sided, α = 0.05; what is neither shown nor refuted is "
+    "undecided. What all parts of a claim must show is tested part by part, without a correction; where one part of "
+    "several is enough (to support a claim about most or some settings, or to refute one about all) Holm corrects over "
+    "the parts."
+)
+
+
+class Rule(NamedTuple):
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    id: str
+    section: str
+    text: str
+    needs: str
+    parts: tuple[Part, ...]
+    rule: Rule
+    contradictions: tuple[published.Contradiction, ...] = ()  # of the paper, that the evidence refers to
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(part.verdict for part in self.parts)
+
+    @property
+    def verdict(self) -> Verdict:
+        counts = self.counts
+        known = len(self.parts) - counts["not run"]
+        if not known:
+            return "not run"
+        if self.needs == "all":
+            if counts["does not hold"]:
+                return "does not hold"
+            return "holds" if counts["holds"] == known else "undecided"
+        wanted = known // 2 + 1 if self.needs == "most" else int(self.needs)
+        if counts["holds"] >= wanted:
+            return "holds"
+        # With what is undecided or not run on its side, could the claim still come true?
+        reachable = counts["holds"] + counts["undecided"] + (counts["not run"] if self.needs != "most" else 0)
+        return "undecided" if reachable >= wanted else "does not hold"
+
+    @property
+    def summary(self) -> str:
+        if len(self.parts) == 1:
+            return self.parts[0].evidence + self.parts[0].remark
+        found = self.counts
+        text = ", ".join(f"{verdict}: {found[verdict]}" for verdict in ORDER if found[verdict])
+        return text + (f"; ¶ in {self.departing} of them" if self.departing else "")
+
+    @property
+    def departing(self) -> int:
+        """Parts judged from numbers that were not made with the paper's settings."""
+        return sum(bool(part.departs) for part in self.parts)
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return dict(yaml.safe_load((published.FOLDER / "claims.yaml").read_text(encoding="utf-8")))
+
+
+def judge(source: Source) -> list[Claim]:
+    """Every claim of the paper, in the paper's settings."""
+    groups = _catalogue()["settings"]
+    return [_claim(source, entry, _settings(entry, groups)) for entry in _catalogue()["claims"]]
+
+
+def judge_study(source: Source, study: str) -> list[Claim]:
+    """Those claims about the main settings that another study can answer; settled ones and open ones alike."""
+    claims = [
+        _claim(source, entry, [study])
+        for entry in _catalogue()["claims"]
+        if entry.get("settings") in ("main", "rn18") and "epsilon" not in entry and entry["needs"] in ("all", "most", 1)
+    ]
+    return [claim for claim in claims if claim.verdict != "not run"]
+
+
+def _settings(entry: dict[str, Any], groups: dict[str, list[str]]) -> list[str]:
+    wanted = entry.get("settings", [""])
+    return groups[wanted] if isinstance(wanted, str) else list(wanted)
+
+
+def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Claim:
+    kind = KINDS[entry["kind"]]
+    parts: list[Part] = []
+    for setting in settings:
+        for radius in listed(entry.get("epsilon", [None])):
+            parts += kind.judge(Question(source, entry, setting, radius))
+    return Claim(
+        entry["id"],
+        str(entry["section"]),
+        entry["claim"],
+        str(entry["needs"]),
+        _corrected(parts, str(entry["needs"])),
+        Rule(entry["kind"].replace("_", " "), kind.rule.format(**entry)),
+        tuple(one for one in published.contradictions() if one.number in entry.get("contradictions", [])),
+    )
+
+
+def _corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
+    """Those that alone could decide the claim must be significant after Holm over all parts that were tested."""
+    if sum(part.p is not None for part in parts) < 2:
+        return tuple(parts)
+    corrected = []
+    for part, p in zip(parts, holm([part.p for part in parts]), strict=True):
+        decisive = ("does not hold",) if needs == "all" else ("holds", "does not hold")
+        if p is not None and part.verdict in decisive:
+            verdict = part.verdict if p < ALPHA else "undecided"
+            part = replace(part, verdict=verdict, evidence=f"{part.evidence}, {p_text(p)} after Holm over the parts")
+        corrected.append(part)
+    return tuple(corrected)

@@ -1,0 +1,249 @@
+"""What a claim asks of the numbers, one function per kind; each gives the claim's parts with verdict and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from reports.claims import calculations
+from reports.claims.question import Part, Question, listed
+from reports.claims.rules import Finding, Verdict, best, differs, in_range, not_worse, same, trend
+from reports.statistics import ALPHA, Sample, compare
+from reports.tables.table import p_text, signed
+
+
+def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Finding]) -> list[Part]:
+    parts = []
+    for first in question.labels("first"):
+        for second in question.labels("second"):
+            one, two = question.sample(first), question.sample(second)
+            if one is None or two is None:
+                parts += question.missing([first] * (one is None) + [second] * (two is None))
+            else:
+                finding = _with_numbers(question, first, second, one, two, judge_pair(one, two))
+                parts.append(question.part([first, second], finding))
+    return parts
+
+
+def _with_numbers(
+    question: Question, first: str, second: str, one: Sample, two: Sample, finding: Finding, before: str = ""
+) -> Finding:
+    numbers = f"{question.name(first)} {question.text(one)}, {question.name(second)} {question.text(two)}"
+    between = " " if finding.evidence.startswith("(") else ": "
+    return finding._replace(evidence=f"{before}{numbers}{between}{finding.evidence}")
+
+
+def _extreme(question: Question, direction: int) -> list[Part]:
+    """`first` against each of the others, by every measure of the claim."""
+    parts = []
+    for measure in [None, *question.entry.get("also", [])]:
+        (first,) = question.labels("first")
+        one = question.sample(first, measure)
+        rivals = {label: question.sample(label, measure) for label in question.labels("second")}
+        known = {label: sample for label, sample in rivals.items() if sample is not None}
+        if one is None or not known:
+            parts += question.missing([first] if one is None else list(rivals))
+        else:
+            lacking = [question.name(label) for label in rivals if label not in known]
+            finding = _against_all(question, first, one, known, direction)
+            parts.append(question.part([first, *known], _without(finding, lacking)))
+    return parts
+
+
+def _against_all(question: Question, first: str, one: Sample, rivals: dict[str, Sample], direction: int) -> Finding:
+    finding, place = best(one, list(rivals.values()), direction)
+    hardest = list(rivals)[place]
+    untested = [question.name(label) for label, sample in rivals.items() if compare(one, sample).welch is None]
+    before = f"hardest of {len(rivals)} rivals: " if len(rivals) > 1 else ""
+    finding = _with_numbers(question, first, hardest, one, rivals[hardest], finding, before)
+    if finding.p is None or not untested:
+        return finding
+    return finding._replace(evidence=f"{finding.evidence}; no test against {', '.join(untested)}")
+
+
+def _without(finding: Finding, lacking: Sequence[str]) -> Finding:
+    """What is shown of some is not shown of all."""
+    if not lacking:
+        return finding
+    verdict: Verdict = "undecided" if finding.verdict == "holds" else finding.verdict
+    return finding._replace(verdict=verdict, evidence=f"{finding.evidence}; without {', '.join(lacking)}")
+
+
+def _drop(question: Question) -> list[Part]:
+    parts = []
+    to = question.entry["to"]
+    for first in question.labels("first"):
+        (second,) = question.labels("second")
+        for measure in listed(question.entry["measure"]):
+            one = question.combined(first, measure, to, -1)
+            two = question.combined(second, measure, to, -1)
+            if one is not None and two is not None:
+                before = f"loss from {measure} to {to}: "
+                finding = _with_numbers(question, first, second, one, two, differs(one, two, 1), before)
+                parts.append(question.part([first, second], finding))
+                break
+        else:
+            parts += question.missing([first, second])
+    return parts
+
+
+def _range(question: Question) -> list[Part]:
+    labels = [label for role in ("first", "second") if role in question.entry for label in question.labels(role)]
+    samples = [question.sample(label) for label in labels]
+    known = [sample for sample in samples if sample is not None]
+    if len(known) < len(labels):
+        return question.missing(labels)
+    one, two = known[0], known[1] if len(known) > 1 else None
+    if two is None:
+        shown = f"{one.mean:.2f}"
+    else:
+        shown = f"{question.name(labels[0])} − {question.name(labels[1])} = {signed(one.mean - two.mean)}"
+    finding = in_range(one, two, question.entry["low"], question.entry["high"])
+    return [question.part(labels, finding._replace(evidence=f"{shown}, {finding.evidence}"))]
+
+
+def _trend(question: Question, direction: int) -> list[Part]:
+    series = [str(label) for label in question.entry["series"]]
+    samples = [question.sample(label) for label in series]
+    lacking = [label for label, sample in zip(series, samples, strict=True) if sample is None]
+    known = [sample for sample in samples if sample is not None]
+    if lacking:
+        return question.missing(lacking)
+    return [question.part(series, _steps(question, known, direction))]
+
+
+def _falling_attack(question: Question) -> list[Part]:
+    parts = []
+    for label in question.labels("first"):
+        found = [question.sample(label, str(attack)) for attack in question.entry["series"]]
+        known = [sample for sample in found if sample is not None]
+        if len(known) < len(found):
+            parts += question.missing([label])
+        else:
+            finding = _steps(question, known, -1)
+            evidence = f"{question.name(label)}: {finding.evidence}"
+            parts.append(question.part([label], finding._replace(evidence=evidence)))
+    return parts
+
+
+def _steps(question: Question, samples: Sequence[Sample], direction: int) -> Finding:
+    finding = trend(samples, direction)
+    steps = " → ".join(map(question.text, samples))
+    return finding._replace(evidence=f"{steps}; {finding.evidence}")
+
+
+def _least(question: Question) -> list[Part]:
+    broken, checked, lacking = [], 0, 0
+    for label in question.entry["series"]:
+        base = question.sample(label)
+        for attack in question.entry["to"]:
+            other = question.sample(label, str(attack))
+            if base is None or other is None:
+                lacking += 1
+                continue
+            checked += 1
+            if other.mean < base.mean:
+                broken.append(f"{question.name(label)} {attack} {question.text(other)} < {question.text(base)}")
+    if not checked:
+        return question.missing([str(label) for label in question.entry["series"]])
+    evidence = f"{checked} comparisons" + (f"; against it: {'; '.join(broken)}" if broken else ", none against it")
+    finding = Finding("does not hold" if broken else "holds", evidence)
+    return [question.part(question.entry["series"], _without(finding, [f"{lacking} others"] if lacking else []))]
+
+
+def _anticorrelated(question: Question) -> list[Part]:
+    from scipy.stats import spearmanr
+
+    pairs = [
+        (question.sample(label), question.sample(label, question.entry["to"])) for label in question.entry["series"]
+    ]
+    known = [(one.mean, two.mean) for one, two in pairs if one is not None and two is not None]
+    if len(known) < 5:
+        return question.missing([str(label) for label in question.entry["series"]])
+    result = spearmanr(*np.array(known).T)
+    rho, p = float(result.statistic), float(result.pvalue)
+    verdict: Verdict = "undecided" if not p < ALPHA else "holds" if rho < 0 else "does not hold"
+    evidence = f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}"
+    return [question.part(question.entry["series"], Finding(verdict, evidence, p if p == p else None))]
+
+
+def _calculation(question: Question) -> list[Part]:
+    holds, evidence = getattr(calculations, question.entry["calculation"])()
+    return [Part("", "holds" if holds else "does not hold", evidence)]
+
+
+def _not_covered(question: Question) -> list[Part]:
+    return [Part("", "not run", "no shipped study repeats this")]
+
+
+class Kind(NamedTuple):
+    judge: Callable[[Question], list[Part]]
+    rule: str  # what was applied, in one sentence; {names} are the claim's own entries
+
+
+KINDS: dict[str, Kind] = {
+    "greater": Kind(
+        lambda question: _pairs(question, partial(differs, direction=1)),
+        "Holds if the first is significantly higher than the second, does not hold if significantly lower.",
+    ),
+    "lower": Kind(
+        lambda question: _pairs(question, partial(differs, direction=-1)),
+        "Holds if the first is significantly lower than the second, does not hold if significantly higher.",
+    ),
+    "not_worse": Kind(
+        lambda question: _pairs(question, partial(not_worse, within=question.entry["within"])),
+        "Holds if the 95 % interval of the difference lies above −{within} (percentage points, a margin of ours), does "
+        "not hold if the first is significantly lower.",
+    ),
+    "same": Kind(
+        lambda question: _pairs(question, partial(same, share=question.entry["within"])),
+        "Holds if the 95 % interval of the difference lies within ±{within:.0%} of the second's mean (a margin of "
+        "ours), does not hold if the difference is significant.",
+    ),
+    "highest": Kind(
+        lambda question: _extreme(question, 1),
+        "Holds if significantly higher than every rival, does not hold if a rival is significantly higher (Holm over "
+        "the rivals).",
+    ),
+    "lowest": Kind(
+        lambda question: _extreme(question, -1),
+        "Holds if significantly lower than every rival, does not hold if a rival is significantly lower (Holm over the "
+        "rivals).",
+    ),
+    "drop": Kind(
+        _drop, "Holds if the first loses significantly more than the second, does not hold if significantly less."
+    ),
+    "range": Kind(
+        _range,
+        "Holds if the 95 % interval lies inside the claimed range, does not hold if it lies outside; where no spread "
+        "is known by the means alone, no test.",
+    ),
+    "rising": Kind(
+        lambda question: _trend(question, 1),
+        "Holds if every step rises (by the means alone, no test) and the last is significantly above the first, does "
+        "not hold if a step falls significantly (Holm over the steps).",
+    ),
+    "falling": Kind(
+        lambda question: _trend(question, -1),
+        "Holds if every step falls (by the means alone, no test) and the last is significantly below the first, does "
+        "not hold if a step rises significantly (Holm over the steps).",
+    ),
+    "falling_attack": Kind(
+        _falling_attack,
+        "Holds if the accuracy falls from attack to attack (by the means alone, no test) and significantly from the "
+        "first to the last, does not hold if it rises significantly at a step (Holm over the steps).",
+    ),
+    "least": Kind(
+        _least, "By the means alone, no test: holds if no other attack has a lower mean, does not hold if one has."
+    ),
+    "anticorrelated": Kind(
+        _anticorrelated,
+        "Spearman's rank correlation of the methods' means, two-sided at 5 %: holds if significantly negative, does "
+        "not hold if significantly positive.",
+    ),
+    "calculation": Kind(_calculation, "Calculated, no test."),
+    "not_covered": Kind(_not_covered, "Not judged."),
+}

@@ -1,0 +1,147 @@
+"""How samples decide one part of a claim, whatever the part is about.
+
+`Significant` is Welch's t-test over seeds, two-sided, at 5 %. A `Finding` holds only if that was shown: what is merely
+not contradicted is undecided. Where all of several must be shown each is tested by itself (their intersection); where
+one of several is enough Holm corrects over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from reports.statistics import ALPHA, Comparison, Sample, compare, holm
+from reports.tables.table import p_text, signed
+
+Verdict = Literal["holds", "does not hold", "undecided", "not run"]
+NOTHING = Sample(0.0, 0.0, 2)  # compared with it, Welch's test is Student's for one sample
+
+
+class Finding(NamedTuple):
+    verdict: Verdict
+    evidence: str
+    p: float | None = None  # behind the verdict; None where no test was made
+
+
+def differs(one: Sample, two: Sample, direction: int) -> Finding:
+    """`one` is significantly higher (direction 1) or lower (-1)."""
+    result = compare(one, two)
+    return Finding(_by_sign(result, direction), shown(result), result.welch)
+
+
+def not_worse(one: Sample, two: Sample, within: float) -> Finding:
+    """Significantly above `two` less the margin, and not significantly below `two`."""
+    result = compare(one, two)
+    if _by_sign(result, 1) == "does not hold":
+        return Finding("does not hold", shown(result), result.welch)
+    above = _beyond(one, two, -within)
+    evidence = shown(result) + _interval(result)
+    return Finding("holds" if _by_sign(above, 1) == "holds" else "undecided", evidence, above.welch)
+
+
+def same(one: Sample, two: Sample, share: float) -> Finding:
+    """The 95 % interval of the difference lies within this share of `two`, and the difference is not significant."""
+    result = compare(one, two)
+    if result.significant:
+        return Finding("does not hold", shown(result), result.welch)
+    margin = share * abs(two.mean)
+    verdict, p = _between(one, two, -margin, margin)
+    return Finding("holds" if verdict == "holds" else "undecided", shown(result) + _interval(result), p)
+
+
+def in_range(one: Sample, two: Sample | None, low: float, high: float) -> Finding:
+    """`one`, or its difference to `two`, by its 95 % interval; by the mean alone where no test is possible."""
+    result = compare(one, two or NOTHING)
+    if result.low is None or result.high is None:
+        # Rounded printed means: 5.9 must count as inside [5.9, 12.2].
+        inside = low - 1e-9 <= round(result.difference, 6) <= high + 1e-9
+        return Finding("holds" if inside else "does not hold", "by the mean alone, no spread known")
+    verdict, p = _between(one, two or NOTHING, low, high)
+    return Finding(verdict, _interval(result).removeprefix(", "), p)
+
+
+def trend(samples: Sequence[Sample], direction: int) -> Finding:
+    """Every step goes the claimed way by the means, the whole way is significant, and no step back is."""
+    steps = [compare(after, before) for before, after in pairwise(samples)]
+    whole = compare(samples[-1], samples[0])
+    evidence = f"from the first to the last {shown(whole)}"
+    back = _smallest_contrary(steps, direction)
+    if back is not None and back < ALPHA:
+        return Finding("does not hold", f"{evidence}; a step the other way: {_p(back)} after Holm", back)
+    straight = all(step.difference * direction > 0 for step in steps)
+    return Finding(
+        "holds" if straight and _by_sign(whole, direction) == "holds" else "undecided", evidence, whole.welch
+    )
+
+
+def best(one: Sample, rivals: Sequence[Sample], direction: int) -> tuple[Finding, int]:
+    """Significantly beyond every rival; refuted by a single one that is significantly beyond it.
+
+    With the place of the rival that speaks most against it, whose numbers are the evidence.
+    """
+    results = [compare(one, rival) for rival in rivals]
+    hardest = max(range(len(results)), key=lambda place: _doubt(results[place], direction))
+    evidence = shown(results[hardest])
+    beaten = _smallest_contrary(results, direction)
+    if beaten is not None and len(rivals) > 1:
+        evidence += f", {p_text(beaten)} after Holm over the rivals"
+    if beaten is not None and beaten < ALPHA:
+        return Finding("does not hold", evidence, beaten), hardest
+    all_beaten = all(_by_sign(result, direction) == "holds" for result in results)
+    weakest = max((result.welch for result in results if result.welch is not None), default=None)
+    return Finding("holds" if all_beaten else "undecided", evidence, weakest), hardest
+
+
+def shown(result: Comparison) -> str:
+    if result.welch is None:
+        return f"({result.undefined})"
+    decimals = 2 if abs(result.difference) < 1 else 1
+    return f"Δ = {signed(result.difference, decimals)}, {_p(result.student)} Student, {p_text(result.welch)} Welch"
+
+
+def _interval(result: Comparison) -> str:
+    return "" if result.low is None else f", 95 % [{result.low:.2f}, {result.high:.2f}]"
+
+
+def _p(p: float | None) -> str:
+    return f"p = {p_text(p)}".replace("= <", "< ")
+
+
+def _by_sign(result: Comparison, direction: int) -> Verdict:
+    if not result.significant:
+        return "undecided"
+    return "holds" if result.difference * direction > 0 else "does not hold"
+
+
+def _beyond(one: Sample, two: Sample, offset: float) -> Comparison:
+    """`one` against `two` moved by the offset."""
+    return compare(one, replace(two, mean=two.mean + offset, values=()))
+
+
+def _between(one: Sample, two: Sample, low: float, high: float) -> tuple[Verdict, float | None]:
+    """Whether the 95 % interval of the difference lies inside or outside; both bounds must be cleared."""
+    above, below = _beyond(one, two, low), _beyond(one, two, high)
+    for bound, direction in ((above, 1), (below, -1)):
+        if _by_sign(bound, direction) == "does not hold":
+            return "does not hold", bound.welch
+    inside = _by_sign(above, 1) == _by_sign(below, -1) == "holds"
+    known = [bound.welch for bound in (above, below) if bound.welch is not None]
+    return ("holds" if inside else "undecided"), max(known, default=None)
+
+
+def _smallest_contrary(results: Sequence[Comparison], direction: int) -> float | None:
+    """Of those against the direction, after Holm over all: one is enough to refute."""
+    corrected = holm([result.welch for result in results])
+    contrary = [
+        p for result, p in zip(results, corrected, strict=True) if p is not None and result.difference * direction < 0
+    ]
+    return min(contrary, default=None)
+
+
+def _doubt(result: Comparison, direction: int) -> float:
+    """One-sided p of the claimed direction; what cannot be tested comes last."""
+    if result.welch is None:
+        return -1.0
+    return result.welch / 2 if result.difference * direction > 0 else 1 - result.welch / 2

@@ -1,0 +1,230 @@
+"""report.html: tables, tests, figures, claims and the trials behind every number in one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from reports import figures as drawing
+from reports.claims import judge as claims
+from reports.claims.sources import Ours
+from reports.names import attack_name, setting
+from reports.page.tables import PageTable, page_table, shorter
+from reports.page.trials import FailedTrial, failed_trials, study_trials
+from reports.papers import sovr as published
+from reports.protocol import differences
+from reports.results import Results
+from reports.significance import Tests, study_tests
+from reports.store.load import ReportData
+from reports.tables.paper import ranking_words
+from reports.tables.table import Table, headline_measure, p_text, signed
+
+TEMPLATES = Path(__file__).parent / "templates"
+# A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
+LARGEST_SVG = 80_000
+
+
+def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
+    """Write `out`/report.html. `figures` are the files of `draw_all`; captions come from the index beside them."""
+    results = Results(data)
+    trials = {name: study_trials(results, name, index) for index, name in enumerate(data.manifests)}
+    targets = {(name, one.label): one.id for name, found in trials.items() for one in found}
+    shown = [table for table in tables if table.filled or any(cell.planned for cell in table.cells())]
+    pages = [(table, page_table(table, f"table-{index}", targets)) for index, table in enumerate(shown)]
+    entries = _figures(figures)
+    studies = []
+    for index, (name, manifest) in enumerate(data.manifests.items()):
+        names = results.labels[name]
+        own = [(table, page) for table, page in pages if table.number is None and _study_of(table) == name]
+        drawn = [entry for entry in entries if entry["study"] == name and entry["uri"]]
+        measure = headline_measure(own[0][0]) if own else "autoattack"
+        tests = study_tests(results, name, measure)
+        studies.append(
+            {
+                "id": f"study-{index}",
+                "name": name,
+                "title": str(manifest.get("title") or name),
+                "setting": setting(manifest),
+                "facts": _facts(results, name),
+                "tables": [shorter(page, str(manifest.get("title") or name)) for _, page in own],
+                "hero": next((entry for entry in drawn if entry["name"] == "hero"), None),
+                "figures": [entry for entry in drawn if entry["name"] != "hero"],
+                "tests": tests,
+                "winners": _winners(own),
+                "ranking": " ".join(ranking_words(measure)),
+                "reference": tests[0].reference_display if tests else "",
+                "verdicts": _verdicts(tests),
+                "lacking": [entry for entry in entries if entry["study"] == name and not entry["uri"]],
+                "differences": differences(manifest, names),
+                "searches": _searches(data, name, names),
+                "trials": trials[name],
+            }
+        )
+    failed: list[FailedTrial] = failed_trials(results)
+    html = _render(
+        studies=studies,
+        paper=[page for table, page in pages if table.number is not None],
+        general=[entry for entry in entries if entry["study"] is None and entry["uri"]],
+        claims=_claims(results),
+        failed=failed,
+        problems=data.problems,
+    )
+    path = out / "report.html"
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+def _render(**content: Any) -> str:
+    """Autoescape is on for every template; only our own style sheet and script are put in as they are."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"p": p_text, "attack": attack_name, "signed": signed}
+    style = (TEMPLATES / "report.css").read_text("utf-8")
+    script = (TEMPLATES / "report.js").read_text("utf-8")
+    return environment.get_template("report.html").render(
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_csp_hash(style),
+        script_hash=_csp_hash(script),
+        **content,
+    )
+
+
+def _csp_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _claims(results: Results) -> list[dict[str, Any]]:
+    """The paper's claims in its own settings, then what other studies say to them."""
+    source = Ours(results)
+    paper = claims.judge(source)
+    settings = {cell.key.study for table in published.tables() for cell in table.cells()}
+    groups = [_claim_group("In the settings of the paper", "", paper)]
+    for study, manifest in results.data.manifests.items():
+        judged = claims.judge_study(source, study) if study not in settings else []
+        if judged:
+            note = "Not a setting of the paper: what follows neither supports nor refutes it."
+            groups.append(_claim_group(f"The same claims on {manifest.get('title') or study}", note, judged))
+    return groups
+
+
+def _claim_group(title: str, note: str, judged: list[claims.Claim]) -> dict[str, Any]:
+    known = [claim for claim in judged if claim.verdict != "not run"]
+    return {"title": title, "note": note, "judged": known, "open": [one for one in judged if one not in known]}
+
+
+def _winners(own: list[tuple[Table, PageTable]]) -> list[tuple[str, str]]:
+    """The best of the main table's first row; a single method is no winner."""
+    if not own:
+        return []
+    main = own[0][0]
+    cells = main.blocks[0].rows[0].cells
+    return [(column.header, cell.text) for column, cell in zip(main.columns, cells, strict=True) if cell.best]
+
+
+def _verdicts(tests: list[Tests]) -> list[tuple[str, list[str]]]:
+    if not tests:
+        return []
+    words = {"better": "Better than", "worse": "Worse than", "undecided": "Not told apart from"}
+    return [
+        (text, names)
+        for verdict, text in words.items()
+        if (names := [row.display for row in tests[0].rows if row.verdict == verdict])
+    ]
+
+
+def _study_of(table: Table) -> str | None:
+    return next((cell.key.study for cell in table.cells()), None)
+
+
+def _facts(results: Results, study: str) -> dict[str, Any]:
+    manifest = results.data.manifests[study]
+    planned = [one for label in results.labels[study] for one in results.seeds(study, label)]
+    return {
+        "protocol": str(manifest.get("protocol", "paper")),
+        "checkpoint": results.data.headline(study),
+        "epsilon": str(manifest.get("epsilon", "")),
+        "seeds": ", ".join(str(seed) for seed in manifest["seeds"]),
+        "done": sum(one.status == "done" for one in planned),
+        "planned": len(planned),
+        "failed": sum(one.status == "failed" for one in planned),
+        "collapsed": sum(one.status == "collapsed" for one in planned),
+    }
+
+
+def _figures(figures: Sequence[Path]) -> list[dict[str, Any]]:
+    """The index of what was drawn, each figure as a data address."""
+    if not figures:
+        return []
+    folder = figures[0].parent
+    entries = []
+    for entry in drawing.read_index(folder):
+        uri = ""
+        if entry.files:
+            svg, png = (folder / name for name in entry.files)
+            chosen = svg if svg.stat().st_size <= max(LARGEST_SVG, png.stat().st_size) else png
+            kind = "image/svg+xml" if chosen is svg else "image/png"
+            uri = f"data:{kind};base64,{base64.b64encode(chosen.read_bytes()).decode()}"
+        entries.append(
+            {
+                "study": entry.study,
+                "name": entry.name,
+                "title": entry.title,
+                "caption": entry.caption,
+                "uri": uri,
+                "reason": entry.reason,
+                "command": entry.command,
+            }
+        )
+    return entries
+
+
+def _searches(data: ReportData, study: str, names: dict[str, str]) -> list[dict[str, Any]]:
+    found = []
+    for entry in data.manifests[study].get("searches") or []:
+        record = data.searches.get(entry["id"])
+        if record is None:
+            continue
+        candidates = record.get("candidates") or []
+        parameters = list(dict.fromkeys(name for one in candidates for name in one.get("hyperparameters") or {}))
+        found.append(
+            {
+                "title": names.get(str(entry["label"]), str(entry["label"])),
+                "objective": str(record.get("objective") or "score").replace("_", " "),
+                "chosen": _values(record.get("chosen")),
+                "paper": _values(record.get("paper_value")),
+                "reason": str(record.get("reason") or ""),
+                "parameters": parameters,
+                "candidates": [_candidate(one, record, parameters) for one in candidates],
+            }
+        )
+    return found
+
+
+def _candidate(one: dict[str, Any], record: dict[str, Any], parameters: list[str]) -> dict[str, Any]:
+    values, chosen = one.get("hyperparameters") or {}, record.get("chosen") or {}
+    score = one.get("value")
+    return {
+        "values": [str(values.get(name, "")) for name in parameters],
+        "score": score if isinstance(score, int | float) else None,
+        "epochs": one.get("epochs"),
+        "state": "pruned" if one.get("pruned") else str(one.get("state") or ""),
+        "chosen": bool(chosen) and all(values.get(name) == value for name, value in chosen.items()),
+        "trial": str(one.get("trial") or "")[:16],
+    }
+
+
+def _values(values: Any) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) if isinstance(values, dict) else ""

@@ -1,0 +1,83 @@
+"""A table as the page shows it: methods down, measures across, and every cell a way to its trials."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from reports.tables.table import Cell, Table
+
+
+@dataclass(frozen=True)
+class PageCell:
+    cell: Cell
+    target: str  # id of the trials behind it, "" when there are none
+    values: str  # per seed, for the dialog
+
+    @property
+    def sort(self) -> str:
+        return "" if self.cell.sample is None else f"{self.cell.sample.mean:.6f}"
+
+
+@dataclass(frozen=True)
+class Body:
+    header: str
+    rows: tuple[tuple[str, tuple[PageCell, ...]], ...]
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table with methods down and measures across, whichever way the paper printed it."""
+
+    id: str
+    title: str
+    corner: str
+    groups: tuple[tuple[str, int], ...]  # header over so many columns; empty when there are none
+    heads: tuple[str, ...]
+    bodies: tuple[Body, ...]
+    notes: tuple[str, ...]
+
+
+def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> PageTable:
+    title = f"Table {table.number}: {table.title}" if table.number else table.title
+
+    def place(cell: Cell) -> PageCell:
+        target = targets.get((cell.key.study, cell.label), "") if cell.label else ""
+        values = ""
+        if cell.sample is not None and cell.seeds:
+            pairs = zip(cell.seeds, cell.sample.values, strict=False)
+            values = ", ".join(f"seed {seed}: {value:.2f}" for seed, value in pairs)
+        # A tooltip is out of reach of a finger; the dialog is not.
+        values = ". ".join(filter(None, [values, cell.mark_words]))
+        return PageCell(cell, target, values)
+
+    if table.compare == "column" or len(table.columns) == 1:
+        bodies = tuple(
+            Body(block.header, tuple((row.header, tuple(map(place, row.cells))) for row in block.rows))
+            for block in table.blocks
+        )
+        heads = tuple(column.header for column in table.columns)
+        return PageTable(name, title, table.corner or "Method", (), heads, bodies, table.notes)
+    rows = [(block.header, row) for block in table.blocks for row in block.rows]
+    bodies = tuple(
+        Body(
+            group,
+            tuple(
+                (column.header, tuple(place(row.cells[index]) for _, row in rows))
+                for index, column in enumerate(table.columns)
+                if column.group == group
+            ),
+        )
+        for group in dict.fromkeys(column.group for column in table.columns)
+    )
+    spans = tuple((block.header, len(block.rows)) for block in table.blocks)
+    groups = spans if any(header for header, _ in spans) else ()
+    # What stands in a row of the paper's layout stands in a column here.
+    notes = tuple(re.sub(r"(of its|within the) row", r"\1 column", note) for note in table.notes)
+    return PageTable(name, title, "Method", groups, tuple(row.header for _, row in rows), bodies, notes)
+
+
+def shorter(page: PageTable, study: str) -> PageTable:
+    """Under the study's own heading its name need not be said again."""
+    title = page.title.removeprefix(f"{study}: ")
+    return replace(page, title=title[:1].upper() + title[1:])

@@ -1,0 +1,1 @@
+"""Papers whose numbers and claims ours are compared with: one folder each."""

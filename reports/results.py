@@ -1,0 +1,278 @@
+"""From records to a cell's values: which trials, which checkpoint, which attack, in percent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from reports.statistics import Sample
+from reports.store.load import ReportData
+from reports.tables.table import Cell, Key, Rounding
+
+# Column order of the tables; what is not here follows by name, plain methods before combined ones.
+METHOD_ORDER = ("st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr")
+# Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
+DIAGNOSTICS = {
+    "generalization_gap": 100.0,
+    "train_potentially_misclassified": 100.0,
+    "test_potentially_misclassified": 100.0,
+    "gradient_norm_ce_label": 1.0,
+    "gradient_norm_logit_max": 1.0,
+}
+MarginEstimator = Literal["diagnostics", "training"]
+# What a caption must say of a mean logit margin loss: the two are different numbers.
+MARGIN_NOTES: dict[MarginEstimator, str] = {
+    "diagnostics": "measured after training on images without augmentation, in eval mode, by PGD-20",
+    "training": "the running mean over an epoch's training batches: images as augmented, the training attack, weights "
+    "still moving",
+}
+WORST_OF = ("fgsm", "pgd-100", "cw-100", "spsa", "autoattack")
+
+
+class Planned(NamedTuple):
+    seed: int
+    trial: str
+    status: str
+    last_epoch: dict[str, Any]
+
+
+class Evaluation(NamedTuple):
+    attack_id: str
+    images: int
+    accuracy: float
+    clean_accuracy: float | None
+    warned: bool
+    path: str
+
+
+class Results:
+    """Numbers by study, label and measure. A measure is an attack's name, clean, worst, margin or margin_ratio."""
+
+    def __init__(self, data: ReportData) -> None:
+        self.data = data
+        self.labels: dict[str, dict[str, str]] = defaultdict(dict)  # study -> label -> display name, in table order
+        self.methods: dict[tuple[str, str], str] = {}
+        self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
+        self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
+        self._asked_of: dict[str, frozenset[str]] = {}
+        self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
+        cells = data.cells
+        columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
+        for row in zip(*(cells[name] for name in columns), strict=True):
+            study, label, display, method, hyperparameters, seed, trial, status, last_epoch = row
+            self.labels[study][label] = display
+            self.methods[study, label] = method
+            self.hyperparameters[study, label] = hyperparameters
+            epoch = last_epoch if isinstance(last_epoch, dict) else {}
+            self._planned[study, label].append(Planned(int(seed), trial, status, epoch))
+        for study, labels in self.labels.items():
+            places = {label: _place(label, self.methods[study, label]) for label in labels}
+            self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]]:
+        found: dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]] = defaultdict(lambda: defaultdict(list))
+        frame = self.data.evaluations
+        columns = ("trial", "checkpoint", "attack", "epsilon", "attack_id", "images", "accuracy", "clean_accuracy")
+        for row in zip(*(frame[name] for name in (*columns, "warnings", "path")), strict=True):
+            trial, checkpoint, attack, epsilon, attack_id, images, accuracy, clean, warnings, path = row
+            known = None if clean is None or clean != clean else float(clean)
+            entry = Evaluation(attack_id, int(images), float(accuracy), known, bool(warnings), path)
+            found[trial, checkpoint][attack, "" if attack == "clean" else epsilon].append(entry)
+        return found
+
+    def seeds(self, study: str, label: str) -> list[Planned]:
+        return self._planned[study, label]
+
+    def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
+        """Name and radius of every attack some trial of the study was evaluated with."""
+        seen: dict[tuple[str, str], None] = {}
+        for label in self.labels[study]:
+            for planned in self.seeds(study, label):
+                seen |= dict.fromkeys(self._evaluations.get((planned.trial, checkpoint), {}))
+        return sorted(seen)
+
+    def checkpoints(self, study: str) -> list[str]:
+        """Those with an evaluation, the headline one first."""
+        return self._checkpoints.get(study, [])
+
+    def shown_checkpoint(self, study: str) -> str:
+        """The headline one, unless the study was evaluated at others only."""
+        return (self.checkpoints(study) or [self.data.headline(study)])[0]
+
+    @cached_property
+    def _checkpoints(self) -> dict[str, list[str]]:
+        evaluated: dict[str, set[str]] = defaultdict(set)
+        for trial, checkpoint in self._evaluations:
+            evaluated[trial].add(checkpoint)
+        found = {}
+        for study, labels in self.labels.items():
+            seen: set[str] = set()
+            for label in labels:
+                seen.update(*(evaluated.get(planned.trial, set()) for planned in self.seeds(study, label)))
+            headline = self.data.headline(study)
+            found[study] = sorted(seen, key=lambda name, headline=headline: (name != headline, name))  # type: ignore[misc]
+        return found
+
+    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Evaluation | None:
+        """The evaluation the study asked for; else, one made apart from it, on the most images."""
+        entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
+        if len(entries) < 2:
+            return entries[0] if entries else None
+        return max(entries, key=lambda one: (one.attack_id in self._asked(study), one.images, one.attack_id))
+
+    def _asked(self, study: str) -> frozenset[str]:
+        if study not in self._asked_of:
+            attacks = self.data.manifests[study].get("attacks") or []
+            self._asked_of[study] = frozenset(str(attack.get("id")) for attack in attacks)
+        return self._asked_of[study]
+
+    def images(self, cells: Iterable[Cell]) -> list[int]:
+        """Over how many test images these numbers are taken; more than one value is worth a remark."""
+        return sorted({number for cell in cells if cell.label for number in self._images(cell)})
+
+    def _images(self, cell: Cell) -> set[int]:
+        key = cell.key
+        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
+        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
+        names = WORST_OF if key.measure == "worst" else (key.measure,)
+        found: set[int] = set()
+        for trial in (one.trial for one in self.seeds(key.study, cell.label) if one.seed in cell.seeds):
+            known = [self.evaluation(key.study, trial, checkpoint, name, epsilon) for name in names]
+            if known == [None] and key.measure == "clean":  # taken from an attack, as by `clean_accuracy`
+                groups = self._evaluations.get((trial, checkpoint), {}).values()
+                found.add(max(one.images for group in groups for one in group if one.clean_accuracy is not None))
+            found |= {one.images for one in known if one is not None}
+        return found
+
+    def label_for(self, key: Key) -> str | None:
+        """The study's label behind a key: the one with the key's hyperparameters if there is one.
+
+        A study that ran the method with other values fills the cell too, unless the key is exact; who shows the cell
+        tells the difference.
+        """
+        labels = self.labels.get(key.study, {})
+        same = [label for label in labels if label == key.label or self.methods[key.study, label] == key.label]
+        same.sort(key=lambda label: (bool(self.differences(key, label)), label != key.label))
+        if not same or (key.exact and self.differences(key, same[0])):
+            return None
+        return same[0] if same[0] == key.label or not self.differences(key, same[0]) else None
+
+    def differences(self, key: Key, label: str) -> dict[str, tuple[Any, Any]]:
+        """Hyperparameter -> (the key's value, the study's)."""
+        used = self.hyperparameters[key.study, label]
+        return {
+            name: (value, used[name])
+            for name, value in key.hyperparameters
+            if name in used and not _same(value, used[name])
+        }
+
+    def cell(self, key: Key, rounding: Rounding | None = None) -> Cell:
+        present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
+        key = replace(key, study=present)
+        label = self.label_for(key)
+        rounding = rounding or Rounding()
+        if label is None:
+            return Cell(key, rounding=rounding)
+        seeds = self.seeds(key.study, label)
+        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
+        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
+        values: dict[int, float] = {}
+        warned = False
+        for planned in seeds:
+            # A collapsed trial is counted and marked, but its chance accuracy is not averaged into a method's.
+            if planned.status != "done":
+                continue
+            value, warning = self._value(key, planned, checkpoint, epsilon)
+            if value is not None:
+                values[planned.seed] = value
+                warned = warned or warning
+        return Cell(
+            key,
+            Sample.of([values[seed] for seed in sorted(values)]) if values else None,
+            planned=len(seeds),
+            warned=warned,
+            collapsed=sum(planned.status == "collapsed" for planned in seeds),
+            failed=sum(planned.status == "failed" for planned in seeds),
+            seeds=tuple(sorted(values)),
+            label=label,
+            rounding=rounding,
+        )
+
+    def _value(self, key: Key, planned: Planned, checkpoint: str, epsilon: str) -> tuple[float | None, bool]:
+        if key.measure == "margin":
+            return self._margin(key.study, planned, checkpoint), False
+        if key.measure == "margin_ratio":
+            return self._margin_ratio(key, planned, checkpoint), False
+        if key.measure in DIAGNOSTICS:
+            value = self.data.diagnostics_summary(planned.trial, checkpoint, key.study).get(key.measure)
+            return (None if value is None else DIAGNOSTICS[key.measure] * float(value)), False
+        if key.measure == "clean":
+            return self.clean_accuracy(key.study, planned.trial, checkpoint), False
+        wanted = WORST_OF if key.measure == "worst" else (key.measure,)
+        lowest, warned = 1.0, False
+        for name in wanted:
+            found = self.evaluation(key.study, planned.trial, checkpoint, name, epsilon)
+            if found is None:
+                return None, False
+            lowest, warned = min(lowest, found.accuracy), warned or found.warned
+        return 100 * lowest, warned
+
+    def clean_accuracy(self, study: str, trial: str, checkpoint: str) -> float | None:
+        """In percent."""
+        own = self.evaluation(study, trial, checkpoint, "clean", "")
+        if own is not None:
+            return 100 * own.accuracy
+        # Every attack starts by classifying the clean images and keeps those verdicts too.
+        entries = [entry for group in self._evaluations.get((trial, checkpoint), {}).values() for entry in group]
+        known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
+        return 100 * max(known)[1] if known else None
+
+    def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
+        """Mean logit margin loss on the adversarial training images, by the study's one estimator of it."""
+        return self._margins(study, checkpoint)[self.margin_estimator(study, checkpoint)].get(planned.trial)
+
+    def margin_estimator(self, study: str, checkpoint: str = "last") -> MarginEstimator:
+        """The one that more of the study's trainings have; the two differ, so no row of a table mixes them."""
+        known = self._margins(study, checkpoint)
+        return "training" if len(known["training"]) > len(known["diagnostics"]) else "diagnostics"
+
+    def _margins(self, study: str, checkpoint: str) -> dict[MarginEstimator, dict[str, float]]:
+        """By estimator and trial."""
+        if (study, checkpoint) in self._margins_of:
+            return self._margins_of[study, checkpoint]
+        found: dict[MarginEstimator, dict[str, float]] = {"diagnostics": {}, "training": {}}
+        for planned in (one for label in self.labels[study] for one in self.seeds(study, label)):
+            if planned.status == "done":
+                value = self.data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
+                if value is not None:
+                    found["diagnostics"][planned.trial] = float(value)
+                value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
+                if value is not None:
+                    found["training"][planned.trial] = float(value)
+        self._margins_of[study, checkpoint] = found
+        return found
+
+    def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
+        """OVR's mean margin loss over that of cross-entropy with the same seed."""
+        reference = next((one for one in self.seeds(key.study, "at") if one.seed == planned.seed), None)
+        if reference is None or reference.status != "done":
+            return None
+        ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
+        return ours / base if ours is not None and base else None
+
+
+def _place(label: str, method: str) -> tuple[bool, bool, int, str, str]:
+    base, _, wrappers = method.partition("+")
+    known = base in METHOD_ORDER
+    return not known, bool(wrappers), METHOD_ORDER.index(base) if known else 0, wrappers, label
+
+
+def _same(first: Any, second: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(first, numbers) and isinstance(second, numbers):
+        return abs(float(first) - float(second)) < 1e-9
+    return bool(first == second)

@@ -1,0 +1,1 @@
+"""Tables: of a study, of a paper, as Markdown, LaTeX and CSV."""

@@ -1,0 +1,183 @@
+"""Everything that would make a sweep wait for ever, or fail after hours, refused in the first seconds."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sweep.cluster.devices import Resources, nodes, slots
+from sweep.errors import UserError
+from sweep.listing import size
+from sweep.store.base import Store, open_store
+from sweep.studies.model import Study
+from sweep.trials.disk import planned_bytes
+
+PROBE_SECONDS = 60.0
+VERSIONS = ("torch", "ray", "optuna", "numpy", "pyautoattack")
+SPARE_BYTES = 100 * 1024**2
+NEEDS_NO_FILES = ("digits",)
+
+
+@dataclass
+class NodeFacts:
+    """What a node says of itself."""
+
+    node: str
+    versions: dict[str, str] = field(default_factory=dict)
+    store: str | None = None  # what is wrong with the store there
+    data: str | None = None  # what is wrong with the data there
+
+
+def check(study: Study, store: Store, resources: Resources, data_dir: Path) -> None:
+    """Raises one UserError with everything that is wrong. Ray must be up."""
+    faults = resource_faults(resources, [node["Resources"] for node in nodes()])
+    mark = f"preflight/{uuid.uuid4().hex}"
+    try:
+        store.write(mark, b"driver")
+    except OSError as fault:
+        raise UserError(f"store {store.uri} is not writable: {fault}; choose another with --store") from None
+    try:
+        wanted = (study.dataset, str(data_dir), _synthetic_files(study))
+        here = probe(store.uri, mark, *wanted, download=True)
+        found = [here, *_others(store.uri, mark, *wanted)]
+        if here.store is None:
+            here.store = _replies(store, mark, found)
+    finally:
+        for path in store.list("preflight"):
+            if path.startswith(mark):
+                store.delete(path)
+    faults += node_faults(found)
+    faults += disk_faults(study, store, slots(resources))
+    if faults:
+        raise UserError("this sweep cannot start:\n" + "\n".join(f"  {fault}" for fault in faults))
+
+
+def resource_faults(resources: Resources, available: Sequence[dict[str, float]]) -> list[str]:
+    """Ray would keep a trial that fits nowhere waiting for ever."""
+    if any(resources.fits(node) for node in available):
+        return []
+    counts = [
+        f"{node.get('CPU', 0):g} CPU, {node.get('GPU', 0):g} GPU, {size(node.get('memory', 0))}" for node in available
+    ]
+    return [
+        f"one trial needs {resources}, but no node of the cluster has that much (nodes: {'; '.join(counts)}); "
+        "lower it with --set resources.gpus=0.5, resources.cpus=1 or resources.memory=4GB"
+    ]
+
+
+def node_faults(found: Sequence[NodeFacts]) -> list[str]:
+    faults = [f"node {facts.node}: {fault}" for facts in found for fault in (facts.store, facts.data) if fault]
+    here = found[0]
+    for facts in found[1:]:
+        differing = [
+            f"{name} {facts.versions.get(name, 'absent')} (here {here.versions.get(name, 'absent')})"
+            for name in sorted({*here.versions, *facts.versions})
+            if facts.versions.get(name) != here.versions.get(name)
+        ]
+        if differing:
+            faults.append(f"node {facts.node} has other versions: {', '.join(differing)}; install the same everywhere")
+    return faults
+
+
+def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
+    place = store.local("")
+    if place is None:
+        return []
+    place.mkdir(parents=True, exist_ok=True)
+    needed = planned_bytes(study, store, at_once) + SPARE_BYTES
+    free = shutil.disk_usage(place).free
+    if needed <= free:
+        return []
+    return [
+        f"store {place} has {size(free)} free, but the planned checkpoints take {size(needed)}; "
+        "free some with 'sweep gc', or choose another with --store"
+    ]
+
+
+def _synthetic_files(study: Study) -> tuple[str, ...]:
+    configs = [study.config(label) for label in study.labels]
+    return tuple(dict.fromkeys(config.ddpm.file for config in configs if config.ddpm is not None))
+
+
+def probe(
+    store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str], *, download: bool = False
+) -> NodeFacts:
+    """Looks at the node that runs it. Only the driver downloads: two nodes may share the folder."""
+    facts = NodeFacts(platform.node(), _versions())
+    facts.store = _store_fault(store_uri, mark)
+    if dataset not in NEEDS_NO_FILES or synthetic:
+        from trainers import data
+        from trainers.data.synthetic import open_synthetic
+
+        known = data.dataset_facts(dataset)
+        try:
+            if dataset not in NEEDS_NO_FILES:
+                data.load(dataset, data_dir, download=download)
+            for file in synthetic:
+                open_synthetic(file, Path(data_dir), known.shape, known.classes)
+        except data.DataMissing as fault:
+            facts.data = str(fault)
+    return facts
+
+
+def _store_fault(store_uri: str, mark: str) -> str | None:
+    store = open_store(store_uri)
+    try:
+        if not store.exists(mark):
+            return f"store {store_uri} is not the same folder here; use one that every node sees, or s3://"
+        store.write(f"{mark}-{uuid.uuid4().hex}", b"node")
+    except OSError as fault:
+        return f"store {store_uri} is not writable: {fault}"
+    return None
+
+
+def _replies(store: Store, mark: str, found: Sequence[NodeFacts]) -> str | None:
+    replies = sum(path.startswith(f"{mark}-") for path in store.list("preflight"))
+    expected = sum(facts.store is None for facts in found)
+    return None if replies >= expected else f"store {store.uri} does not show what other nodes write"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for name in VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str]) -> list[NodeFacts]:
+    """The same question to all other nodes at once."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    own = ray.get_runtime_context().get_node_id()
+    asked: dict[Any, str] = {}
+    for node in nodes():
+        if node["NodeID"] != own:
+            where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+            asked[task.remote(store_uri, mark, dataset, data_dir, synthetic)] = node["NodeManagerHostname"]
+    if not asked:
+        return []
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)
+    found = [_answer(reference, asked[reference]) for reference in answered]
+    return found + [NodeFacts(asked[one], store=f"no answer within {PROBE_SECONDS:.0f} s") for one in silent]
+
+
+def _answer(reference: Any, name: str) -> NodeFacts:
+    import ray
+
+    try:
+        facts: NodeFacts = ray.get(reference)
+        return facts
+    except ray.exceptions.RayError as fault:
+        last = str(fault).strip().splitlines()[-1]
+        return NodeFacts(name, store=f"cannot run our code: {last}")

@@ -1,0 +1,94 @@
+"""Starting Ray for a sweep: this machine alone and on loopback, or an existing cluster that gets our code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import UserError
+
+PACKAGES = ("sweep", "trainers", "search_spaces", "reports")
+OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go by the store
+IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in what was submitted through its Jobs API
+
+
+@contextlib.contextmanager
+def connected(address: str | None, *, verbose: bool = False) -> Iterator[None]:
+    """Ray is up inside. Without an address a private one is started: no dashboard, loopback only."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
+    if address is None:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+            # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    import ray
+
+    options: dict[str, Any] = {
+        "log_to_driver": verbose,
+        "logging_level": logging.WARNING if verbose else logging.ERROR,
+        "configure_logging": True,
+    }
+    if address is None:
+        ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **options)
+    else:
+        _join(address, options)
+    try:
+        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
+            yield
+    finally:
+        ray.shutdown()
+
+
+class WithoutRaylet(io.TextIOBase):
+    """Standard output without what Ray's listener prints: "(raylet) A worker died…" amid the display, whatever
+    `log_to_driver` says. A trial that fails for good is reported by the sweep itself."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "ray_listen_error_messages":
+            return len(text)
+        return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return bool(self._stream.isatty())
+
+    def fileno(self) -> int:
+        return int(self._stream.fileno())
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    import ray
+
+    if address.startswith(("http://", "https://")):
+        raise UserError(f"--address {address} is a dashboard; use 'sweep submit --address {address}', or host:6379")
+    environment: dict[str, Any] = {"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}
+    if IN_A_JOB not in os.environ:
+        environment["py_modules"] = [str(Path(__file__).resolve().parents[2] / name) for name in PACKAGES]
+        environment["excludes"] = ["**/__pycache__"]
+    else:
+        environment = {}  # the job brought the code along
+    try:
+        ray.init(address=address, runtime_env=environment, **options)
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as fault:
+        raise UserError(
+            f"cannot join the Ray cluster at {address}: {_first_line(fault)}\n"
+            "Is it running and reachable? If it asks for a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here too"
+        ) from None
+
+
+def _first_line(fault: BaseException) -> str:
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]

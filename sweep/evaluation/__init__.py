@@ -1,0 +1,1 @@
+"""Attacks on trained models, in small pieces that any process can do."""

@@ -1,0 +1,129 @@
+"""What the evaluation command attacks, a trial of the store or weights from elsewhere, and what looks wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from sweep.errors import UserError
+from sweep.evaluation.checkpoints import Outside, outside_parts, trial_model, trial_parts
+from sweep.evaluation.items import Evaluation, of_outside, of_trial
+from sweep.store.base import Store
+from trainers.config import CHECKPOINTS, Amount, as_float
+from trainers.suites import EvaluationAttack
+
+
+class Subject:
+    """What is evaluated: a trial's checkpoint, or weights from elsewhere under a name made of their content."""
+
+    def __init__(self, name: str, store: Store, data_dir: str, device: str) -> None:
+        self.name, self.store, self.data_dir, self.device = name, store, data_dir, device
+        self.outside: Outside | None = None
+        self.checkpoint = "outside"
+
+    def parts(self) -> tuple[Any, Any, Any]:
+        if self.outside is not None:
+            return outside_parts(self.outside, self.data_dir, self.device)
+        return trial_parts(self.store.uri, self.name, self.checkpoint, self.data_dir, self.device)
+
+    def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
+        if self.outside is not None:
+            count = len(self.parts()[1])
+            return of_outside(self.name, attack, count, shards=shards, batch_size=batch_size)
+        _, config = trial_model(self.store.uri, self.name, self.checkpoint, self.device)
+        return of_trial(self.name, config, self.checkpoint, attack, shards=shards, batch_size=batch_size)
+
+    def classes(self) -> int:
+        from trainers.evaluate import pixels
+
+        model, images, _ = self.parts()
+        return int(model(pixels(images[:2], self.device)).shape[1])
+
+    def warnings(self) -> list[str]:
+        """What makes an evaluation worthless without anyone noticing."""
+        import torch
+
+        from trainers.evaluate import pixels
+
+        model, images, labels = self.parts()
+        batch = pixels(images[:64], self.device)
+        with torch.no_grad():
+            first, second = model(batch), model(batch)
+        if first.dim() != 2 or first.shape[1] <= int(labels.max()):
+            raise UserError(
+                f"the model returns an output of shape {tuple(first.shape)} for {len(batch)} images; "
+                f"expected one logit for each of {int(labels.max()) + 1} classes"
+            )
+        notes = []
+        finite = bool(torch.isfinite(first).all())
+        if not finite:
+            notes.append("the model returns values that are not finite: attacks cannot work on them")
+        if (first >= 0).all() and torch.allclose(
+            first.sum(dim=1), torch.ones(len(first), device=first.device), atol=1e-4
+        ):
+            notes.append(
+                "the model returns probabilities (rows sum to one), not logits: gradients vanish, attacks fail"
+            )
+        if finite and not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
+            notes.append("the model's output is random: verdicts of a fixed attack overstate its robustness")
+        if batch.min() < 0 or batch.max() > 1:
+            notes.append("images lie outside [0, 1]: the attacks' box does not hold them")
+        return notes
+
+
+def check_options(epsilon: str, device: str, dataset: str | None) -> None:
+    import torch
+
+    from trainers.data import dataset_facts
+
+    try:
+        TypeAdapter(Amount).validate_python(epsilon)
+        radius = as_float(epsilon)
+    except ValueError:
+        radius = -1.0
+    if not 0 <= radius <= 1:
+        raise UserError(f"--epsilon {epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as fault:
+        reason = str(fault).splitlines()[0].partition(". ")[0]
+        raise UserError(f"--device {device!r} cannot be used: {reason}") from None
+    if dataset is not None:
+        try:
+            dataset_facts(dataset)
+        except ValueError as fault:
+            raise UserError(str(fault)) from None
+
+
+def find_subject(
+    store: Store, checkpoint: str, model: str | None, dataset: str | None, standardize: bool, data_dir: str, device: str
+) -> Subject:
+    trial, _, kept = checkpoint.rpartition("/")
+    if kept in CHECKPOINTS and re.fullmatch(r"[0-9a-f]{16,64}", trial):
+        record = store.trial_record(trial)
+        if record is None:
+            raise UserError(f"trial {trial} has no record in {store.uri}")
+        subject = Subject(record["trial"], store, data_dir, device)
+        subject.checkpoint = kept
+        return subject
+    path = Path(checkpoint).expanduser()
+    if not path.is_file():
+        raise UserError(f"checkpoint {checkpoint} is neither a file nor TRIAL/{'|'.join(CHECKPOINTS)} of {store.uri}")
+    if model is None or dataset is None:
+        raise UserError("weights from elsewhere need --model NAME|factory.py:function and --dataset")
+    facts = {"model": model, "dataset": dataset, "standardize": standardize}
+    if ".py:" in model:
+        factory = Path(model.rpartition(":")[0]).expanduser()
+        if not factory.is_file():
+            raise UserError(f"model factory {factory} does not exist")
+        facts["factory"] = hashlib.sha256(factory.read_bytes()).hexdigest()
+        facts["model"] = model.rpartition(":")[2]
+    digest = hashlib.sha256(path.read_bytes() + json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    subject = Subject(f"outside-{digest}", store, data_dir, device)
+    subject.outside = Outside(str(path.absolute()), model, dataset, standardize)
+    return subject

@@ -1,0 +1,1 @@
+"""Hyperparameter searches whose outcome depends on stored records alone."""

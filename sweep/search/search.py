@@ -1,0 +1,298 @@
+"""A hyperparameter search whose outcome depends on the stored records alone, not on timing or interruptions.
+
+Candidates come in generations from Ray's OptunaSearch. A generation is proposed only when the one before it is
+complete, by a sampler seeded with (search seed, generation), and its pruning cut-offs come from completed
+generations only. Parallel TPE and ASHA as usually run let the first arrival decide; here any order of completion,
+and any number of kills in between, gives the same candidates, the same prunings and the same choice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+from ray.tune.search.optuna import OptunaSearch
+
+from sweep.errors import UserError
+from sweep.search.pruning import best_so_far, cut_offs, judged
+from sweep.search.sampling import Distinct, grid_points, size, widened
+from sweep.trials.identity import canonical
+
+GENERATION = 4
+METRICS = {"robust": "validation_pgd_accuracy", "clean": "validation_clean_accuracy"}
+
+logging.getLogger("ray.tune.search.optuna.optuna_search").setLevel(logging.ERROR)
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is searched; `id` names it by all that can move its outcome, so equal searches are one."""
+
+    id: str
+    label: str
+    method: str
+    space: Mapping[str, BaseDistribution]
+    paper_value: dict[str, Any]
+    epochs: int | None  # of a whole training; None when it is counted in steps, and then nothing is pruned
+    sampler: str = "tpe"
+    candidates: int = 12
+    seed: int = 1000
+    pruner: str = "asha"
+    objectives: tuple[str, ...] = ("robust",)
+
+
+@dataclass
+class Candidate:
+    index: int
+    generation: int
+    hyperparameters: dict[str, Any]
+    trial: str
+    state: str = "open"  # then done, pruned, collapsed or failed
+    value: float | None = None
+    values: list[float] | None = None  # one per objective
+    epochs: int = 0
+    robust: list[float | None] = field(default_factory=list)  # accuracies on held-out images, per epoch
+    clean: list[float | None] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return f"candidate-{self.index}"
+
+
+class Search:
+    def __init__(
+        self,
+        settings: Settings,
+        hash_of: Callable[[dict[str, Any]], str],
+        journal: Path,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`hash_of` names the trial of some hyperparameters; `record` is what an earlier session stored."""
+        self.settings, self.journal, self._hash_of = settings, journal, hash_of
+        if record and record["space"] != self._space_record():
+            raise UserError(
+                f"searches/{settings.id} was begun in another space; delete that folder of the store to begin anew"
+            )
+        self.candidates = [_from_record(row) for row in (record or {}).get("candidates", [])]
+        self._optuna: OptunaSearch | None = None
+        self._asked = -1  # the generation whose trials Optuna holds open
+        self._behind = False  # candidates of other generations were told, after a retry: the journal lacks them
+        self._points = grid_points(settings.space) if settings.sampler == "grid" else []
+
+    @property
+    def wanted(self) -> int:
+        if self.settings.sampler == "grid":
+            return len(self._ordered_grid())
+        return int(min(self.settings.candidates, size(self.settings.space, self.settings.paper_value)))
+
+    @property
+    def finished(self) -> bool:
+        return len(self.candidates) >= self.wanted and not self.open()
+
+    def open(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.state == "open"]
+
+    def advance(self) -> bool:
+        """Propose the next generation if the last is complete; True if there is a new one (record it before use)."""
+        if self._optuna is None and self.open():
+            self._ask(self.open()[-1].generation)
+        if self.open():
+            return False
+        if self._behind:
+            self._rebuild_journal(len(self.candidates))
+            self._optuna, self._behind = None, False
+        if len(self.candidates) >= self.wanted:
+            return False
+        self._ask(self.candidates[-1].generation + 1 if self.candidates else 0)
+        return True
+
+    def cut_offs(self, candidate: Candidate) -> dict[int, float]:
+        if self.settings.pruner == "none" or self.settings.epochs is None:
+            return {}
+        earlier = [other.robust for other in self.candidates if other.generation < candidate.generation]
+        return cut_offs(earlier, self.settings.epochs)
+
+    def tell(self, candidate: Candidate, state: str, curve: Sequence[Mapping[str, Any]]) -> None:
+        """A candidate's training ended: `state` is done, collapsed or failed; whether it was pruned follows."""
+        robust = [row.get(METRICS["robust"]) for row in curve]
+        length, pruned = judged(robust, self.cut_offs(candidate))
+        candidate.robust = robust[:length]
+        candidate.clean = [row.get(METRICS["clean"]) for row in curve[:length]]
+        candidate.epochs = length
+        candidate.state = "pruned" if pruned else state
+        best = best_so_far(candidate.robust)
+        if state == "failed" and not pruned:
+            candidate.value, candidate.values = None, None
+        else:
+            # A training that collapsed is no choice, however good it was before.
+            value = 0.0 if best is None or candidate.state == "collapsed" else best
+            clean = candidate.clean[candidate.robust.index(best)] if value and best is not None else 0.0
+            candidate.value = value
+            candidate.values = [value if goal == "robust" else clean or 0.0 for goal in self.settings.objectives]
+        if self._optuna is not None and candidate.generation == self._asked:
+            self._report(self._optuna, candidate)
+        else:
+            self._behind = True
+
+    def front(self) -> list[Candidate]:
+        """Complete candidates that no other beats in all objectives."""
+        whole = [candidate for candidate in self.candidates if candidate.state == "done" and candidate.values]
+        return [one for one in whole if not any(_dominates(other, one) for other in whole)]
+
+    def chosen(self) -> tuple[Candidate | None, str]:
+        """The winner and why; ties go to the paper's value, then to the earlier candidate."""
+        if not self.finished:
+            return None, f"{len(self.candidates) - len(self.open())} of {self.wanted} candidates are complete"
+        front = self.front()
+        if not front:
+            return None, "no candidate was trained to the end"
+        winner = max(front, key=lambda one: (sum(one.values or ()), one.index == 0, -one.index))
+        pruned = sum(candidate.state == "pruned" for candidate in self.candidates)
+        goals = " + ".join(METRICS[goal] for goal in self.settings.objectives)
+        reason = f"highest {goals} ({sum(winner.values or ()):.4f}) of {len(self.candidates)} candidates"
+        if len(self.settings.objectives) > 1:
+            reason += f", on a Pareto front of {len(front)}"
+        reason += f", {pruned} of them pruned" if pruned else ""
+        if winner.index != 0 and self.candidates[0].values:
+            reason += f"; the paper's value reached {sum(self.candidates[0].values):.4f}"
+        return winner, reason
+
+    def record(self) -> dict[str, Any]:
+        settings = self.settings
+        winner, reason = self.chosen()
+        return {
+            "kind": "search",
+            "format": 1,
+            "id": settings.id,
+            "label": settings.label,
+            "method": settings.method,
+            "space": self._space_record(),
+            "objective": METRICS["robust"],
+            "objectives": list(settings.objectives),
+            "sampler": settings.sampler,
+            "pruner": settings.pruner,
+            "seed": settings.seed,
+            "generation": GENERATION,
+            "wanted": self.wanted,
+            "candidates": [{**asdict(one), "pruned": one.state == "pruned"} for one in self.candidates],
+            "front": [one.index for one in self.front()] if self.finished else [],
+            "chosen": winner.hyperparameters if winner else None,
+            "reason": reason,
+            "status": "running" if not self.finished else "done" if winner else "failed",
+            "paper_value": settings.paper_value,
+            "versions": {"optuna": optuna.__version__},
+        }
+
+    def _space_record(self) -> dict[str, str]:
+        return {name: distribution_to_json(item) for name, item in self.settings.space.items()}
+
+    def _ask(self, generation: int) -> None:
+        """Make Optuna's trials of a generation: those proposed before come back as they were, others are new."""
+        known = [candidate for candidate in self.candidates if candidate.generation == generation]
+        first = known[0].index if known else len(self.candidates)
+        count = self._generation_size(first)
+        if known:
+            points = [candidate.hyperparameters for candidate in known]
+        elif self._points:
+            points = self._ordered_grid()[first : first + count]
+        else:
+            points = [self.settings.paper_value] if generation == 0 else []
+        if self._optuna is None:
+            self._rebuild_journal(generation)
+        self._optuna, self._asked = self._searcher(generation, points), generation
+        for index in range(first, first + count):
+            with warnings.catch_warnings():
+                # The paper's value may lie outside of the grid that the paper states.
+                warnings.filterwarnings("ignore", message="Fixed parameter")
+                proposed = canonical(self._optuna.suggest(f"candidate-{index}"))
+            if not known:
+                self.candidates.append(Candidate(index, generation, proposed, self._hash_of(proposed)))
+        for candidate in known:
+            if candidate.state != "open":
+                self._report(self._optuna, candidate)
+
+    def _searcher(self, generation: int, points: list[dict[str, Any]]) -> OptunaSearch:
+        several = len(self.settings.objectives) > 1
+        metrics: Any = [METRICS[goal] for goal in self.settings.objectives]
+        return OptunaSearch(
+            space=dict(self.settings.space),
+            metric=metrics if several else metrics[0],
+            mode=["max"] * len(metrics) if several else "max",
+            points_to_evaluate=points,
+            sampler=Distinct(self.settings.space, self.settings.seed, generation, startup=GENERATION),
+            storage=_storage(self.journal),
+            study_name=self.settings.id,
+        )
+
+    def _rebuild_journal(self, generation: int) -> None:
+        """The journal of an earlier session may hold trials that a kill left running: written anew from the record."""
+        self.journal.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.journal.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        study = optuna.create_study(
+            storage=_storage(fresh),
+            study_name=self.settings.id,
+            directions=["maximize"] * len(self.settings.objectives),
+        )
+        for candidate in self.candidates:
+            if candidate.generation < generation:
+                study.add_trial(self._frozen(candidate))
+        os.replace(fresh, self.journal)
+
+    def _frozen(self, candidate: Candidate) -> optuna.trial.FrozenTrial:
+        failed = candidate.values is None
+        several = len(self.settings.objectives) > 1
+        return create_trial(
+            state=TrialState.FAIL if failed else TrialState.COMPLETE,
+            values=None if failed else candidate.values,
+            params=candidate.hyperparameters,
+            distributions={
+                name: widened(item, candidate.hyperparameters[name]) for name, item in self.settings.space.items()
+            },
+            intermediate_values=None if several else _steps(candidate),
+        )
+
+    def _report(self, searcher: OptunaSearch, candidate: Candidate) -> None:
+        if len(self.settings.objectives) == 1:
+            for step, value in _steps(candidate).items():
+                searcher.on_trial_result(candidate.id, {METRICS["robust"]: value, "training_iteration": step})
+        result = dict(zip((METRICS[goal] for goal in self.settings.objectives), candidate.values or (), strict=False))
+        searcher.on_trial_complete(candidate.id, result or None, error=candidate.values is None)
+
+    def _generation_size(self, first: int) -> int:
+        most = self.wanted if self._points else GENERATION
+        return min(most, self.wanted - first)
+
+    def _ordered_grid(self) -> list[dict[str, Any]]:
+        paper = canonical(self.settings.paper_value)
+        return [paper, *(point for point in self._points if point != paper)]
+
+
+def _storage(path: Path) -> optuna.storages.JournalStorage:
+    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+
+
+def _steps(candidate: Candidate) -> dict[int, float]:
+    return {
+        step + 1: value for step, value in enumerate(candidate.robust) if value is not None and math.isfinite(value)
+    }
+
+
+def _dominates(one: Candidate, other: Candidate) -> bool:
+    pairs = list(zip(one.values or (), other.values or (), strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _from_record(row: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{key: row[key] for key in Candidate.__dataclass_fields__})

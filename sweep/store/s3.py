@@ -1,0 +1,154 @@
+"""A store behind s3://bucket/prefix?endpoint_override=http://host:port&region=…: same records, same guarantees.
+
+A put is atomic by itself. `create` is a conditional put (If-None-Match), which the service decides among all writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from sweep.errors import UserError
+from sweep.store.base import Entry, Store
+
+OPTIONS = ("endpoint_override", "region", "scheme")
+READERS = 16
+
+
+class StoreUnreachable(UserError, OSError):
+    """The service does not answer, or refuses; the message says which bucket and why."""
+
+
+class S3Store(Store):
+    def __init__(self, uri: str) -> None:
+        parts = urlsplit(uri)
+        options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown or not parts.netloc:
+            wrong = f"unknown option {unknown[0]!r}" if unknown else "no bucket"
+            raise UserError(
+                f"store {uri}: {wrong}; write s3://bucket/prefix?endpoint_override=http://host:port&region=…"
+            )
+        self.uri = uri
+        self.bucket = parts.netloc
+        self.prefix = f"{parts.path.strip('/')}/" if parts.path.strip("/") else ""
+        endpoint = options.get("endpoint_override")
+        if endpoint and "://" not in endpoint:
+            endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+        self.client, self._errors = _connect(endpoint, options.get("region"))
+        with self._calling("open the bucket"):
+            self.client.head_bucket(Bucket=self.bucket)
+
+    def read(self, path: str) -> bytes:
+        with self._calling(f"read {path}"):
+            data: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(path))["Body"].read()
+            return data
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._calling(f"write {path}"):
+            self.client.put_object(Bucket=self.bucket, Key=self._key(path), Body=data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        try:
+            with self._calling(f"create {path}"):
+                self.client.put_object(Bucket=self.bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
+        except FileExistsError:
+            return False
+        return True
+
+    def exists(self, path: str) -> bool:
+        try:
+            with self._calling(f"look for {path}"):
+                self.client.head_object(Bucket=self.bucket, Key=self._key(path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        start = self._key(f"{prefix.rstrip('/')}/") if prefix else self.prefix
+        with self._calling(f"list {prefix}"):
+            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=start):
+                for item in page.get("Contents", ()):
+                    path = item["Key"][len(self.prefix) :]
+                    yield Entry(path, item["Size"], item["LastModified"].timestamp())
+
+    def delete(self, path: str) -> None:
+        with self._calling(f"delete {path}"):
+            self.client.delete_object(Bucket=self.bucket, Key=self._key(path))
+
+    def local(self, path: str) -> None:
+        return None
+
+    def push_file(self, source: Path, path: str) -> None:
+        with self._calling(f"upload {path}"):
+            self.client.upload_file(str(source), self.bucket, self._key(path))
+
+    def fetch_file(self, path: str, target: Path) -> None:
+        with self._calling(f"download {path}"):
+            self.client.download_file(self.bucket, self._key(path), str(target))
+
+    def read_many(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        waiting = iter(paths)
+        with ThreadPoolExecutor(READERS) as readers:
+            # In portions, so that a hundred thousand records are never all in memory at once.
+            while portion := list(islice(waiting, 20 * READERS)):
+                for path, data in zip(portion, readers.map(self._read_if_there, portion), strict=True):
+                    if data is not None:
+                        yield path, data
+
+    def _read_if_there(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except FileNotFoundError:
+            return None
+
+    def _key(self, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} leaves the store")
+        return self.prefix + path
+
+    def _calling(self, what: str) -> _Translating:
+        return _Translating(self, what)
+
+
+class _Translating:
+    """The service's errors as those that a folder would raise, or as one message that names bucket and cause."""
+
+    def __init__(self, store: S3Store, what: str) -> None:
+        self.store, self.what = store, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, self.store._errors):
+            return
+        response: dict[str, Any] = getattr(error, "response", {})
+        code = response.get("Error", {}).get("Code", "")
+        if code in ("NoSuchKey", "404") and "bucket" not in self.what:
+            raise FileNotFoundError(f"{self.store.uri}: {self.what}") from None
+        if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
+            raise FileExistsError(f"{self.store.uri}: {self.what}") from None
+        if code in ("NoSuchBucket", "404"):
+            raise StoreUnreachable(f"store {self.store.uri}: there is no bucket {self.store.bucket!r}") from None
+        raise StoreUnreachable(f"store {self.store.uri}: could not {self.what}: {error}") from None
+
+
+def _connect(endpoint: str | None, region: str | None) -> tuple[Any, tuple[type[BaseException], ...]]:
+    try:
+        import boto3
+        from boto3.exceptions import Boto3Error
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise UserError("s3:// stores need boto3; install it with: pip install 'robustsweep[cluster]'") from None
+    config = Config(retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, max_pool_connections=READERS)
+    try:
+        client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1", config=config)
+    except (ValueError, BotoCoreError) as fault:
+        raise UserError(f"store endpoint {endpoint!r}: {fault}") from None
+    return client, (ClientError, BotoCoreError, Boto3Error)

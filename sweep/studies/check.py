@@ -1,0 +1,251 @@
+"""What is wrong with a study: shape first, then every label as the trial that it would become."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+import search_spaces
+from sweep.studies import file as study_file
+from sweep.studies import nearest
+from sweep.studies.file import Fault, faults_of, merged
+from sweep.studies.model import Search, Study
+from trainers import composition, declarations, suites
+from trainers.config import Recipe, Selection, as_float
+from trainers.data import dataset_facts, dataset_names
+from trainers.models import model_names, shape_fault
+
+SECTIONS = ("train", "selection", "search", "evaluation", "resources")
+WHOLE = TypeAdapter(int)
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
+
+
+def checked(content: dict[str, Any], plugins: Mapping[str, Path], where: str) -> Study:
+    """The study behind a file's content, or one UserError with all its faults."""
+    content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
+    faults: dict[str, Fault] = {}
+    study = None
+    try:
+        study = Study.model_validate(content)
+        study._plugins.update(plugins)
+    except ValidationError as error:
+        faults.update((fault.path, fault) for fault in faults_of(error, Study))
+    resolved: dict[str, dict[str, Any]] = {}
+    for fault in _contents(content, resolved):
+        # The shape's own fault says it better, and a fault of the study's recipe is not one of each method too.
+        if not any(path in faults for path in _above(fault.path)):
+            faults[fault.path] = fault
+    if faults or study is None:
+        raise study_file.refuse(where, list(faults.values()))
+    study._resolved.update(resolved)
+    return study
+
+
+def _above(path: str) -> Iterator[str]:
+    """The path itself and every place that holds it."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+    """Faults that the shape does not show, found key by key so that one fault hides no other.
+
+    `resolved` gets every label's hyperparameters with their defaults: of thousands of labels they are built once.
+    """
+    yield from _known(content, "dataset", dataset_names())
+    yield from _known(content, "model", model_names())
+    seeds = [_whole(seed) for seed in _listed(content, "seeds")]
+    if seeds:
+        times = Counter(seed for seed in seeds if seed is not None)
+        twice = sorted(seed for seed, number in times.items() if number > 1)
+        if twice:
+            yield Fault(
+                "seeds", f"{', '.join(map(str, twice))} given more than once; seeds are replicates", content["seeds"]
+            )
+    yield from _evaluation(content)
+    train, selection = _mapping(content, "train"), _mapping(content, "selection")
+    yield from _parts(Recipe, "train", train)
+    yield from _parts(Selection, "selection", selection)
+    yield from _images(content)
+    methods = _mapping(content, "methods")
+    if content.get("methods") == {}:
+        yield Fault("methods", "is empty; name at least one, such as at", shows_value=False)
+    for label, entry in methods.items():
+        yield from _label(str(label), entry, train, selection, resolved)
+    for label, entry in _mapping(content, "search").items():
+        yield from _search(str(label), entry, methods, train, selection, seeds)
+
+
+def _known(content: dict[str, Any], key: str, names: tuple[str, ...]) -> Iterator[Fault]:
+    value = content.get(key)
+    if isinstance(value, str) and value not in names:
+        yield Fault(key, f"unknown {key}{nearest(value, names)} known: {', '.join(names)}", value)
+
+
+def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
+    evaluation = _mapping(content, "evaluation")
+    suite = evaluation.get("suite", "main")
+    if isinstance(suite, str) and suite not in suites.SUITES:
+        rule = f"unknown suite{nearest(suite, suites.SUITES)} known: {', '.join(suites.SUITES)}"
+        yield Fault("evaluation.suite", rule, suite)
+    yield from _radius(evaluation, "evaluation.epsilon")
+    checkpoints, validation = evaluation.get("checkpoints", ()), _mapping(content, "selection").get("validation", 0)
+    if isinstance(checkpoints, list) and "best_validation" in checkpoints and validation == 0:
+        rule = "best_validation needs held-out images; set selection.validation"
+        yield Fault("evaluation.checkpoints", rule, checkpoints)
+
+
+def _images(content: dict[str, Any]) -> Iterator[Fault]:
+    if content.get("dataset") not in dataset_names():
+        return
+    facts = dataset_facts(content["dataset"])
+    misfit = shape_fault(content["model"], facts.shape) if content.get("model") in model_names() else None
+    if misfit:
+        yield Fault("model", f"{misfit} for {content['dataset']}", content["model"])
+    evaluation, selection = _mapping(content, "evaluation"), _mapping(content, "selection")
+    limits = (
+        ("train_images", content.get("train_images"), facts.train_images),
+        ("test_images", content.get("test_images"), facts.test_images),
+        ("evaluation.images", evaluation.get("images"), content.get("test_images") or facts.test_images),
+    )
+    for path, value, most in limits:
+        asked, known = _whole(value), _whole(most)
+        if asked is not None and known is not None and asked > known:
+            yield Fault(path, f"there are {known} in {content['dataset']} as the study uses it", value)
+    most = _whole(content.get("train_images")) or facts.train_images
+    yield from _held_out(selection, most, "selection")
+    for section in ("methods", "search"):
+        for label, entry in _mapping(content, section).items():
+            if isinstance(entry, dict) and not entry.get("pin"):
+                yield from _held_out(_mapping(entry, "selection"), most, f"{section}.{label}.selection")
+
+
+def _held_out(selection: dict[str, Any], most: int, path: str) -> Iterator[Fault]:
+    held_out = _whole(selection.get("validation"))
+    if held_out is not None and held_out >= most:
+        way_out = (
+            f"; lower it, or set {path.removesuffix('.selection')}.pin: true" if path.startswith("search.") else ""
+        )
+        yield Fault(f"{path}.validation", f"leaves nothing of the {most} training images{way_out}", held_out)
+
+
+def _label(
+    label: str,
+    entry: Any,
+    train: dict[str, Any],
+    selection: dict[str, Any],
+    resolved: dict[str, dict[str, Any]],
+) -> Iterator[Fault]:
+    path = f"methods.{label}"
+    if not LABEL.fullmatch(label):
+        yield Fault(path, "a label is made of letters, digits, _, - and +", shows_value=False)
+        return
+    entry = {} if entry is None else entry
+    if not isinstance(entry, dict):
+        return
+    name = entry.get("method") or label
+    try:
+        _, wrappers = composition.parse(str(name))
+    except ValueError as fault:
+        yield Fault(path, str(fault), shows_value=False)
+        return
+    for wrapper in composition.WRAPPERS:
+        if entry.get(wrapper) is not None and wrapper not in wrappers:
+            yield Fault(f"{path}.{wrapper}", f"the method is {name!r}; write {name}+{wrapper}", shows_value=False)
+    hyperparameters = entry.get("hyperparameters") or {}
+    if isinstance(hyperparameters, dict):
+        try:
+            resolved[label] = declarations.resolved_hyperparameters(str(name), hyperparameters)
+        except (ValueError, TypeError) as fault:
+            yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
+    yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection)
+
+
+def _search(
+    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any], seeds: list[Any]
+) -> Iterator[Fault]:
+    path = f"search.{label}"
+    if label not in methods:
+        rule = (
+            f"is none of the study's methods{nearest(label, map(str, methods))} known: {', '.join(map(str, methods))}"
+        )
+        yield Fault(path, rule, shows_value=False)
+        return
+    entry, method = entry or {}, methods[label] or {}
+    if not isinstance(entry, dict) or not isinstance(method, dict):
+        return
+    base = str(method.get("method") or label).split("+")[0]
+    if base not in search_spaces.names():
+        known = ", ".join(search_spaces.names())
+        yield Fault(path, f"method {base!r} has no search space; known: {known}", shows_value=False)
+    train = merged(train, _mapping(method, "train"))
+    yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
+    own = merged(selection, _mapping(method, "selection"))
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), own)
+    chosen_on = merged(own, _mapping(entry, "selection"))
+    if not entry.get("pin") and not chosen_on.get("validation"):
+        rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
+        yield Fault(f"{path}.selection", rule, shows_value=False)
+    seed = _whole(entry.get("seed", Search.model_fields["seed"].default))
+    if not entry.get("pin") and seed is not None and seed in seeds:
+        rule = (
+            f"is a reported seed too, and the search would choose by its result; report other seeds or set {path}.seed"
+        )
+        yield Fault(f"{path}.seed", rule, seed)
+
+
+def _parts(
+    model: type[BaseModel], path: str, value: dict[str, Any], base: dict[str, Any] | None = None
+) -> Iterator[Fault]:
+    """Faults of a recipe or selection, or of an override of one; those that the base has already are not repeated."""
+    if base is not None and not value:
+        return
+    whole = value if base is None else merged(base, value)
+    known = set() if base is None else {fault.path for fault in _validate(model, base, path)}
+    yield from (fault for fault in _validate(model, whole, path) if fault.path not in known)
+    radii, place = (_mapping(value, "attack"), f"{path}.attack") if model is Recipe else (value, path)
+    for key in ("epsilon", "step_size"):
+        yield from _radius(radii, f"{place}.{key}")
+
+
+def _validate(model: type[BaseModel], value: dict[str, Any], path: str) -> list[Fault]:
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        return faults_of(error, model, path)
+    return []
+
+
+def _radius(mapping: dict[str, Any], path: str) -> Iterator[Fault]:
+    value = mapping.get(path.rpartition(".")[2])
+    try:
+        too_large = value is not None and as_float(value) > 1
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        return  # the shape's own check says so
+    if too_large:
+        yield Fault(path, "must be at most 1: pixels lie in [0, 1], so write for example 8/255", value)
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number that the study's shape makes of 2000, 2e3 or '2000'."""
+    try:
+        return WHOLE.validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _listed(content: dict[str, Any], key: str) -> list[Any]:
+    value = content.get(key)
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _mapping(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}

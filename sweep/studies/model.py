@@ -1,0 +1,302 @@
+"""A study: data set, model, methods, seeds and recipe, checked as a whole before anything starts. Loads no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, PrivateAttr
+
+import search_spaces
+from sweep import studies
+from sweep.errors import UserError
+from sweep.studies import file as study_file
+from sweep.studies import nearest
+from sweep.studies.file import merged
+from trainers.config import Amount, Awp, Ddpm, Hyperparameter, Recipe, Seat, Selection, Strict, TrialConfig
+
+Part = TypeVar("Part", Recipe, Selection)
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _auto_or_number(value: Any) -> Any:
+    if value == "auto":
+        return None
+    if value is None or isinstance(value, bool):
+        raise ValueError("must be auto or a number")
+    return value
+
+
+def _auto_or_bytes(value: Any) -> Any:
+    if value == "auto":
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", str(value), re.IGNORECASE)
+    if not match or isinstance(value, bool):
+        raise ValueError("must be auto, or an amount such as 8GB")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+class MethodEntry(Strict):
+    """One column of the tables. Overrides are merged into the study's own `train` and `selection`."""
+
+    method: str | None = Field(None, description="the label itself unless given")
+    display: str | None = None
+    hyperparameters: dict[str, Hyperparameter] = {}
+    train: dict[str, Any] = {}
+    selection: dict[str, Any] = {}
+    awp: Awp | None = None
+    seat: Seat | None = None
+    ddpm: Ddpm | None = None
+
+
+class Search(Strict):
+    """What is searched for one label, with a seed of its own: the reported seeds never choose anything."""
+
+    space: Literal["paper", "continuous"] = "paper"
+    sampler: Literal["tpe", "grid"] = "tpe"
+    candidates: int = Field(12, ge=1)
+    seed: int = Field(1000, ge=0, lt=2**32)
+    epochs: int | None = Field(None, ge=1)
+    pruner: Literal["asha", "none"] = "asha"
+    objectives: tuple[Literal["robust", "clean"], ...] = Field(("robust",), min_length=1)
+    pin: bool = Field(False, description="use the study's values and search nothing")
+    train: dict[str, Any] = {}
+    selection: dict[str, Any] = {}
+
+
+class Evaluation(Strict):
+    suite: str = "main"
+    epsilon: Amount = "8/255"
+    images: int | None = Field(None, ge=1)
+    shards: int = Field(1, ge=1)
+    checkpoints: tuple[Literal["headline", "last", "best_test", "best_validation"], ...] = ("headline",)
+    batch_size: int = Field(256, ge=1)
+    diagnostics: bool = False
+
+
+class Resources(Strict):
+    """Per trial; absent (auto) is chosen from the devices at hand."""
+
+    gpus: Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_auto_or_number)] = None
+    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_auto_or_number)] = None
+    memory: Annotated[int | None, BeforeValidator(_auto_or_bytes)] = Field(None, description="bytes")
+    retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")
+    hang_minutes: Annotated[float, Field(gt=0)] = Field(60.0, description="without progress, then it counts as hung")
+
+
+class Study(Strict):
+    name: str = Field(pattern=r"^[\w-]+$")
+    title: str
+    dataset: str
+    model: str
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0, 1, 2), min_length=1)
+    train: Recipe = Recipe()
+    selection: Selection = Selection()
+    methods: dict[str, Annotated[MethodEntry, BeforeValidator(_or_empty)]] = Field(min_length=1)
+    search: dict[str, Annotated[Search, BeforeValidator(_or_empty)]] = {}
+    evaluation: Evaluation = Evaluation()
+    resources: Resources = Resources()
+    train_images: int | None = Field(None, ge=1)
+    test_images: int | None = Field(None, ge=1)
+    margins: bool = False
+
+    _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
+    _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
+    _resolved: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)  # hyperparameters as they were checked
+    _plugins: dict[str, Path] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path = "digits",
+        overrides: Iterable[str] = (),
+        methods: Sequence[str] | None = None,
+        seeds: Sequence[int] | None = None,
+        plugins: Sequence[str | Path] = (),
+    ) -> Study:
+        """The checked study. `methods` keeps these labels (a known method that has none is added with its defaults);
+        a plug-in's method becomes a column of its own. All faults are raised as one UserError."""
+        from sweep.studies.check import checked
+
+        path = studies.find(name_or_path)
+        content = study_file.read(path)
+        overrides = list(overrides)
+        study_file.override(content, overrides)
+        content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
+        if seeds is not None:
+            content["seeds"] = list(seeds)
+        loaded = _load_plugins(plugins)
+        _refuse_searched(content, overrides)
+        if isinstance(content.get("methods"), dict):
+            listed = content["methods"]
+            content["methods"] = _selected(listed, methods, loaded)
+            if isinstance(content.get("search"), dict):
+                # What was left out on purpose needs no search; a misspelt label is still a fault.
+                left_out = set(listed) - set(content["methods"])
+                content["search"] = {key: value for key, value in content["search"].items() if key not in left_out}
+        where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
+        if overrides:
+            where += f" with --set {' --set '.join(overrides)}"
+        return checked(content, loaded, where)
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.methods)
+
+    def searches(self) -> dict[str, Search]:
+        return {label: search for label, search in self.search.items() if not search.pin}
+
+    def method(self, label: str) -> str:
+        return self.methods[label].method or label
+
+    def config(self, label: str, hyperparameters: Mapping[str, Any] | None = None, seed: int = 0) -> TrialConfig:
+        """The whole configuration of a label's trial, with all defaults written out."""
+        if hyperparameters is not None:
+            return self._build(label, hyperparameters, seed)
+        known = self._configs
+        if label not in known:
+            known[label] = self._build(label, {}, seed)
+        config = known[label]
+        return config if config.seed == seed else config.model_copy(update={"seed": seed})
+
+    def search_config(self, label: str, hyperparameters: Mapping[str, Any]) -> TrialConfig:
+        """The configuration of one candidate of a label's search."""
+        search = self.search[label]
+        config = self.config(label, hyperparameters, search.seed)
+        train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
+        changed = {
+            "recipe": _overridden(config.recipe, train),
+            "selection": _overridden(config.selection, search.selection),
+        }
+        return config.model_copy(update=changed)
+
+    def _build(self, label: str, hyperparameters: Mapping[str, Any], seed: int) -> TrialConfig:
+        from trainers import declarations
+
+        entry = self.methods[label]
+        resolved = self._resolved.get(label) if not hyperparameters else None
+        if resolved is None:
+            given = {**entry.hyperparameters, **hyperparameters}
+            resolved = declarations.resolved_hyperparameters(self.method(label), given)
+        # Labels that differ in hyperparameters alone share all the rest: checking it ten thousand times takes seconds.
+        key = (entry.method or label, entry.model_dump_json(exclude={"method", "display", "hyperparameters"}))
+        templates = self._templates
+        if key not in templates:
+            templates[key] = self._template(label, resolved)
+        return templates[key].model_copy(update={"hyperparameters": resolved, "seed": seed})
+
+    def _template(self, label: str, hyperparameters: dict[str, Any]) -> TrialConfig:
+        from trainers import composition, plugins
+
+        entry = self.methods[label]
+        name = composition.canonical(self.method(label))
+        base, wrappers = composition.parse(name)
+        own = self._plugins.get(base)
+        return TrialConfig(
+            dataset=self.dataset,
+            model=self.model,
+            method=name,
+            hyperparameters=hyperparameters,
+            recipe=_overridden(self.train, entry.train),
+            selection=_overridden(self.selection, entry.selection),
+            train_images=self.train_images,
+            test_images=self.test_images,
+            margins=self.margins,
+            plugin=plugins.plugin_sha256(own) if own else plugins.installed_sha256(base),
+            awp=(entry.awp or Awp()) if "awp" in wrappers else None,
+            seat=(entry.seat or Seat()) if "seat" in wrappers else None,
+            ddpm=(entry.ddpm or Ddpm()) if "ddpm" in wrappers else None,
+        )
+
+
+def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
+    return type(base).model_validate(merged(base.model_dump(), changes)) if changes else base
+
+
+def parse_seeds(text: str) -> list[int]:
+    """'0,1,2' or '0-9' or both."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if not match:
+            raise UserError(f"--seeds {text}: must be whole numbers such as 0,1,2 or a range such as 0-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"--seeds {text}: the range {part.strip()} is empty; write {last}-{first}")
+        seeds.extend(range(first, last + 1))
+    return seeds
+
+
+def _load_plugins(paths: Sequence[str | Path]) -> dict[str, Path]:
+    from trainers import plugins
+
+    try:
+        plugins.names()  # a fault of an installed one is said once, not for every label
+        return {plugins.load_plugin(path): Path(path) for path in paths}
+    except ValueError as fault:
+        raise UserError(str(fault)) from None
+
+
+def _refuse_searched(content: Mapping[str, Any], overrides: Iterable[str]) -> None:
+    """A value given for a hyperparameter that a search chooses would be ignored without a word."""
+    search = content.get("search")
+    for setting in overrides:
+        names = [part.strip() for part in setting.partition("=")[0].split(".")]
+        if names[:1] != ["methods"] or names[2:3] != ["hyperparameters"] or not isinstance(search, dict):
+            continue
+        label, entry = names[1], search.get(names[1]) or {}
+        if label not in search or not isinstance(entry, dict) or entry.get("pin"):
+            continue
+        method = (content["methods"].get(label) or {}).get("method") or label
+        if set(names[3:4]) <= set(search_spaces.space(str(method), str(entry.get("space", "paper")))):
+            way_out = f"add --set search.{label}.pin=true to train with the study's values"
+            raise UserError(f"--set {setting}: the search of {label} chooses this; {way_out}")
+
+
+def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Iterable[str]) -> dict[Any, Any]:
+    from trainers import composition
+
+    for name in plugins:
+        used = {
+            (entry or {}).get("method", label)
+            for label, entry in entries.items()
+            if entry is None or isinstance(entry, dict)
+        }
+        if not any(str(method).split("+")[0] == name for method in used):
+            entries = {**entries, name: {}}
+    if wanted is None:
+        return entries
+    if not wanted:
+        raise UserError(f"--methods is empty; the study has {', '.join(map(str, entries))}")
+    # An entry that no method is behind stays, for the study's check to name: a misspelt --set leaves one.
+    chosen = {label: entry for label, entry in entries.items() if not _is_known(label, entry)}
+    faults = []
+    for label in wanted:
+        if label in entries:
+            chosen[label] = entries[label]
+            continue
+        try:
+            composition.parse(label)
+            chosen[label] = {}
+        except ValueError as fault:
+            known = [*map(str, entries), *composition.method_names()]
+            faults.append(str(fault) if "+" in label else f"unknown {label!r}{nearest(label, known)}".rstrip(";"))
+    if faults:
+        raise UserError(f"--methods: {'; '.join(faults)}\nthe study has {', '.join(map(str, entries))}")
+    return chosen
+
+
+def _is_known(label: Any, entry: Any) -> bool:
+    from trainers import composition
+
+    name = entry.get("method") if isinstance(entry, dict) else None
+    try:
+        composition.parse(str(name or label))
+    except ValueError:
+        return False
+    return True

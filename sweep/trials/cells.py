@@ -1,0 +1,152 @@
+"""From a study to its trials, and what of them is stored already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import search_spaces
+from sweep.store.base import FORMAT, Store
+from sweep.studies.model import Study
+from sweep.trials.identity import digest, folder, trial_hashes
+from trainers import composition, declarations, suites
+from trainers.config import TrialConfig
+from trainers.data import dataset_facts
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trial that a study asks for. `trial` is None while a search has still to choose its hyperparameters."""
+
+    label: str
+    display: str
+    method: str
+    seed: int
+    config: TrialConfig
+    trial: str | None
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return self.config.hyperparameters
+
+
+def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
+    """Every trial of the study, label by label; `chosen` gives the searched labels their hyperparameters."""
+    chosen = chosen or {}
+    searches, seeds = study.searches(), list(study.seeds)
+    cells = []
+    for label in study.labels:
+        config = study.config(label, chosen.get(label))
+        waits = label in searches and label not in chosen
+        hashes: list[str | None] = [None] * len(seeds) if waits else [*trial_hashes(config, seeds)]
+        shown = display(study, label)
+        for seed, trial in zip(seeds, hashes, strict=True):
+            # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
+            config_of_seed = config if seed == config.seed else config.model_copy(update={"seed": seed})
+            cells.append(Cell(label, shown, config.method, seed, config_of_seed, trial))
+    return cells
+
+
+def display(study: Study, label: str) -> str:
+    return study.methods[label].display or _display_name(study.method(label))
+
+
+@cache
+def _display_name(method: str) -> str:
+    return composition.display_name(method)
+
+
+def search_id(study: Study, label: str) -> str:
+    """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
+    from optuna.distributions import distribution_to_json
+
+    search, config = study.search[label], study.search_config(label, {})
+    facts = {
+        "config": config.model_dump(mode="python"),
+        "search": search.model_dump(mode="python"),
+        "space": {
+            name: json.loads(distribution_to_json(item))
+            for name, item in search_spaces.space(config.method, search.space).items()
+        },
+        "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
+    }
+    return f"{label}-{digest(facts)[:16]}"
+
+
+def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
+    """What finished searches chose, by label."""
+    chosen = {}
+    for label in study.searches():
+        record = store.search_record(search_id(study, label))
+        if record and record["status"] == "done":
+            chosen[label] = dict(record["chosen"])
+    return chosen
+
+
+def states(cells: list[Cell], store: Store) -> list[str]:
+    """For each cell: done, collapsed, failed, broken, missing, or waiting for its search."""
+    stored = store.trial_states()
+    return ["waiting" if c.trial is None else stored.get(folder(c.trial), "missing") for c in cells]
+
+
+def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
+    wanted, classes = study.evaluation, dataset_facts(study.dataset).classes
+    return list(_attacks(wanted.suite, wanted.epsilon, classes, wanted.batch_size, wanted.images))
+
+
+@cache
+def _attacks(
+    suite: str, epsilon: str, classes: int, batch_size: int, images: int | None
+) -> tuple[suites.EvaluationAttack, ...]:
+    return tuple(suites.attacks(suite, epsilon=epsilon, classes=classes, batch_size=batch_size, images=images))
+
+
+def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
+    """The checkpoints of a trial that are evaluated, the headline's real name in place of `headline`."""
+    return config.selection.named(study.evaluation.checkpoints)
+
+
+def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
+    """The checkpoints whose margins and gradients are measured: those evaluated, and the last as in the paper."""
+    if not (study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)):
+        return []
+    return list(dict.fromkeys([*evaluated_checkpoints(study, config), "last"]))
+
+
+def manifest(study: Study, cells: list[Cell]) -> dict[str, Any]:
+    """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
+    return {
+        "kind": "study",
+        "format": FORMAT,
+        "name": study.name,
+        "title": study.title,
+        "study": study.model_dump(mode="json"),
+        "dataset": study.dataset,
+        "model": study.model,
+        "epsilon": study.evaluation.epsilon,
+        "protocol": study.selection.protocol,
+        "checkpoint": study.selection.headline,
+        "seeds": list(study.seeds),
+        "cells": [
+            {
+                "label": cell.label,
+                "display": cell.display,
+                "method": cell.method,
+                "hyperparameters": cell.hyperparameters,
+                "seed": cell.seed,
+                "trial": cell.trial,
+            }
+            for cell in cells
+        ],
+        "searches": [{"label": label, "id": search_id(study, label)} for label in study.searches()],
+        "attacks": [{"id": a.id, "name": a.name, "epsilon": a.epsilon} for a in evaluation_attacks(study)],
+        "config_by_label": {
+            cell.label: cell.config.model_dump(mode="json", exclude={"seed"})
+            for cell in cells
+            if cell.seed == study.seeds[0]
+        },
+        "inner_attacks": {label: declarations.inner_attack(study.method(label)) for label in study.labels},
+    }
