@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+import torch
 
 from sweep.studies.model import Study
 
 
 @dataclass(frozen=True)
-class Resources:
+class TrialResources:
     gpus: float
     cpus: float
     memory: int = 0
@@ -38,7 +39,7 @@ def nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def choose(study: Study) -> Resources:
+def choose(study: Study) -> TrialResources:
     """As the study says. Left open: one GPU per trial where there are GPUs, else one CPU.
 
     One CPU, not all of them: results of a CPU depend on its number of threads, and trials side by side use it better.
@@ -46,20 +47,18 @@ def choose(study: Study) -> Resources:
     wanted = study.resources
     has_gpus = any(node["Resources"].get("GPU", 0) > 0 for node in nodes())
     gpus = wanted.gpus if wanted.gpus is not None else (1.0 if has_gpus else 0.0)
-    return Resources(gpus, wanted.cpus if wanted.cpus is not None else 1.0, wanted.memory or 0)
+    return TrialResources(gpus, wanted.cpus if wanted.cpus is not None else 1.0, wanted.memory or 0)
 
 
-def local_resources(study: Study, cpus: int) -> tuple[Resources, int]:
+def local_resources(study: Study, cpus: int) -> tuple[TrialResources, int]:
     """The same for this machine alone, without Ray, and how many trials it holds at once."""
-    import torch
-
     present = torch.cuda.device_count()
     wanted = study.resources
     gpus = wanted.gpus if wanted.gpus is not None else (1.0 if present else 0.0)
-    resources = Resources(gpus, wanted.cpus if wanted.cpus is not None else 1.0)
+    resources = TrialResources(gpus, wanted.cpus if wanted.cpus is not None else 1.0)
     return resources, max(1, resources.fits({"CPU": cpus, "GPU": present}))
 
 
-def slots(resources: Resources) -> int:
+def slots(resources: TrialResources) -> int:
     """How many trials the cluster holds at once, as it is now."""
     return max(1, math.floor(sum(resources.fits(node["Resources"]) for node in nodes())))

@@ -11,12 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sweep.cluster.devices import Resources, nodes, slots
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sweep.cluster.devices import TrialResources, nodes, slots
 from sweep.errors import UserError
 from sweep.listing import size
-from sweep.store.base import Store, open_store
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials.disk import planned_bytes
+from trainers import data
+from trainers.data.synthetic import open_synthetic
 
 PROBE_SECONDS = 60.0
 VERSIONS = ("torch", "ray", "optuna", "numpy", "pyautoattack")
@@ -34,10 +41,10 @@ class NodeFacts:
     data: str | None = None  # what is wrong with the data there
 
 
-def check(study: Study, store: Store, resources: Resources, data_dir: Path) -> None:
+def check(study: Study, store: Store, resources: TrialResources, data_dir: Path) -> None:
     """Raises one UserError with everything that is wrong. Ray must be up."""
     faults = resource_faults(resources, [node["Resources"] for node in nodes()])
-    mark = f"preflight/{uuid.uuid4().hex}"
+    mark = f"{layout.PREFLIGHT}/{uuid.uuid4().hex}"
     try:
         store.write(mark, b"driver")
     except OSError as fault:
@@ -49,7 +56,7 @@ def check(study: Study, store: Store, resources: Resources, data_dir: Path) -> N
         if here.store is None:
             here.store = _replies(store, mark, found)
     finally:
-        for path in store.list("preflight"):
+        for path in store.paths(layout.PREFLIGHT):
             if path.startswith(mark):
                 store.delete(path)
     faults += node_faults(found)
@@ -58,7 +65,7 @@ def check(study: Study, store: Store, resources: Resources, data_dir: Path) -> N
         raise UserError("this sweep cannot start:\n" + "\n".join(f"  {fault}" for fault in faults))
 
 
-def resource_faults(resources: Resources, available: Sequence[dict[str, float]]) -> list[str]:
+def resource_faults(resources: TrialResources, available: Sequence[dict[str, float]]) -> list[str]:
     """Ray would keep a trial that fits nowhere waiting for ever."""
     if any(resources.fits(node) for node in available):
         return []
@@ -112,9 +119,6 @@ def probe(
     facts = NodeFacts(platform.node(), _versions())
     facts.store = _store_fault(store_uri, mark)
     if dataset not in NEEDS_NO_FILES or synthetic:
-        from trainers import data
-        from trainers.data.synthetic import open_synthetic
-
         known = data.dataset_facts(dataset)
         try:
             if dataset not in NEEDS_NO_FILES:
@@ -138,7 +142,7 @@ def _store_fault(store_uri: str, mark: str) -> str | None:
 
 
 def _replies(store: Store, mark: str, found: Sequence[NodeFacts]) -> str | None:
-    replies = sum(path.startswith(f"{mark}-") for path in store.list("preflight"))
+    replies = sum(path.startswith(f"{mark}-") for path in store.paths(layout.PREFLIGHT))
     expected = sum(facts.store is None for facts in found)
     return None if replies >= expected else f"store {store.uri} does not show what other nodes write"
 
@@ -155,9 +159,6 @@ def _versions() -> dict[str, str]:
 
 def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str]) -> list[NodeFacts]:
     """The same question to all other nodes at once."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     own = ray.get_runtime_context().get_node_id()
     asked: dict[Any, str] = {}
     for node in nodes():
@@ -173,8 +174,6 @@ def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: S
 
 
 def _answer(reference: Any, name: str) -> NodeFacts:
-    import ray
-
     try:
         facts: NodeFacts = ray.get(reference)
         return facts

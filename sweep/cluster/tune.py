@@ -16,9 +16,10 @@ from ray.tune.callback import Callback
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from sweep.cluster.devices import Resources, slots
+from sweep.cluster.devices import TrialResources, slots
 from sweep.cluster.worker import last_lines, tune_trainable
-from sweep.work.tasks import Job
+from sweep.work.ready import Assigned
+from sweep.work.tasks import Setting
 from sweep.work.work import Work
 
 SLOWER_THAN_BEFORE = 20  # an epoch may take this many times the slowest one so far before the trial counts as hung
@@ -36,7 +37,7 @@ ENVIRONMENT = {
 
 
 class Unsaved:
-    """Tune pickles its parts into a folder that is scratch here; ours hold claims and files, and are left out."""
+    """Tune pickles its parts into a folder that is scratch here; ours hold leases and files, and are left out."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -46,12 +47,12 @@ class Unsaved:
 
 
 class Queue(Unsaved, Searcher):
-    """Tune asks for the next configuration: the most urgent piece of work, as long as devices are free."""
+    """Tune asks for the next configuration: the most urgent task, as long as devices are free."""
 
-    def __init__(self, work: Work, resources: Resources, stopping: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, setting: Setting, resources: TrialResources, stopping: Callable[[], bool]) -> None:
         super().__init__()
-        self.work, self.resources, self.stopping = work, resources, stopping
-        self.jobs: dict[str, Job] = {}
+        self.work, self.setting, self.resources, self.stopping = work, setting, resources, stopping
+        self.assigned: dict[str, Assigned] = {}
         self.fault: Exception | None = None  # what ended the sweep; Tune would wrap it in an error of its own
         self._slots, self._counted = 1, -math.inf
 
@@ -71,33 +72,33 @@ class Queue(Unsaved, Searcher):
         if time.monotonic() - self._counted > SLOTS_SECONDS:
             self._slots, self._counted = slots(self.resources), time.monotonic()
         # As many again wait beside those that run: a process that ends finds its next piece at once.
-        if len(self.jobs) >= 2 * self._slots:
+        if len(self.assigned) >= 2 * self._slots:
             return None
-        job = self.work.next_job()
-        if job is not None:
-            self.jobs[trial_id] = job
-            return {"job": job.payload}
-        if not self.jobs and (self.work.complete or not self.work.may_start()):
+        assigned = self.work.next_task()
+        if assigned is not None:
+            self.assigned[trial_id] = assigned
+            return {"task": assigned.task, "setting": self.setting}
+        if not self.assigned and (self.work.complete or not self.work.may_start()):
             return Searcher.FINISHED
         return None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error:
             return  # the callback sees the error itself
-        job = self.jobs.pop(trial_id)
+        assigned = self.assigned.pop(trial_id)
         try:
             if result and result.get("state"):
-                job.seconds = result.get("ended", 0.0) - result.get("started", 0.0)
-                self.work.finished(job)
+                assigned.seconds = result.get("ended", 0.0) - result.get("started", 0.0)
+                self.work.finished(assigned)
             else:
-                self.work.interrupted(job)
+                self.work.interrupted(assigned)
         except Exception as fault:
             self.fault = fault
 
     def gave_up(self, trial_id: str, reason: str) -> None:
-        job = self.jobs.pop(trial_id)
+        assigned = self.assigned.pop(trial_id)
         try:
-            self.work.gave_up(job, reason, last_lines(self.work.store, job.payload["folder"]))
+            self.work.gave_up(assigned, reason, last_lines(self.work.store, assigned.task.trial))
         except Exception as fault:
             self.fault = fault
 
@@ -124,9 +125,9 @@ class Watch(Unsaved, Callback):
         self.seen[trial.trial_id] = time.monotonic()
         self.busy[trial.trial_id] = time.time()
         self.trials[trial.trial_id] = trial
-        job = self.queue.jobs[trial.trial_id]
-        job.started = True
-        self.queue.work.pace.begin(job)
+        assigned = self.queue.assigned[trial.trial_id]
+        assigned.started = True
+        self.queue.work.pace.begin(assigned)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -134,8 +135,8 @@ class Watch(Unsaved, Callback):
         # An epoch's own time: between two reports, the first of which came after imports and data.
         self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), result.get("seconds", 0.0))
         self.seen[trial.trial_id] = time.monotonic()
-        if "epoch" in result and trial.trial_id in self.queue.jobs:
-            self.queue.jobs[trial.trial_id].reached(result["epoch"])
+        if "epoch" in result and trial.trial_id in self.queue.assigned:
+            self.queue.assigned[trial.trial_id].reached(result["epoch"])
         if result.get("repeats"):
             trial.max_failures = 0  # the failure that follows would come again: no retry
         if result.get("state"):
@@ -143,7 +144,7 @@ class Watch(Unsaved, Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self.slowest.pop(trial.trial_id, None)  # the new process starts with imports again
-        self.queue.jobs[trial.trial_id].started = False  # it waits for a device until its next start
+        self.queue.assigned[trial.trial_id].started = False  # it waits for a device until its next start
         self._end(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -190,7 +191,9 @@ class StopAll(Unsaved, Stopper):
         return self.stopping()
 
 
-def fit(queue: Queue, watch: Watch, resources: Resources, *, retries: int, scratch: str, callbacks: list[Any]) -> None:
+def fit(
+    queue: Queue, watch: Watch, resources: TrialResources, *, retries: int, scratch: str, callbacks: list[Any]
+) -> None:
     os.environ.update(ENVIRONMENT)
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, slots(resources)))
     for name in ("ray.tune", "ray.train"):

@@ -1,93 +1,101 @@
-"""Evaluations as pieces of a sweep's work: which a cell still needs, and what a worker does with one."""
+"""Which evaluations and diagnoses a cell of a study needs. Loads no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from sweep.evaluation.diagnosis import diagnose_trial, diagnostics_path
-from sweep.evaluation.items import Evaluation, Item, of_trial, run_item
-from sweep.store.base import Store
+from sweep.errors import UserError
+from sweep.store import layout
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
-from sweep.trials.cost import ATTACK_STEPS
+from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
+from trainers.config import TrialConfig
+from trainers.data import dataset_facts
 from trainers.suites import EvaluationAttack
 
 
-def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
+@dataclass(frozen=True)
+class Evaluation:
+    """One record to be: an attack on a checkpoint. `trial` names the trial, or weights from elsewhere."""
+
+    trial: str
+    checkpoint: str
+    attack: EvaluationAttack
+    images: int
+    shards: int = 1
+    batch_size: int = 256
+
+    @property
+    def folder(self) -> str:
+        return layout.evaluation_folder(self.trial, self.checkpoint, self.attack.id)
+
+    @property
+    def record(self) -> str:
+        return layout.evaluation_record(self.trial, self.checkpoint, self.attack.id)
+
+    @property
+    def images_used(self) -> slice:
+        """Of the test set."""
+        first = self.attack.images[0] if self.attack.images else 0
+        return slice(first, first + self.images)
+
+    @property
+    def piece(self) -> int:
+        """How many images are computed and saved together; for AutoAttack its batch, which is part of the attack."""
+        return self.attack.batch_size or self.batch_size
+
+
+def evaluation(
+    trial: str, checkpoint: str, attack: EvaluationAttack, test_images: int, *, shards: int = 1, batch_size: int = 256
+) -> Evaluation:
+    """Refused where the attack's images are not among the test images."""
+    first, last = attack.images or (0, test_images)
+    if not 0 <= first < last <= test_images:
+        raise UserError(
+            f"images {first}:{last} are not among the {test_images} test images; give a range within 0:{test_images}"
+        )
+    return Evaluation(trial, checkpoint, attack, last - first, shards, batch_size)
+
+
+def test_images(config: TrialConfig) -> int:
+    return config.test_images or dataset_facts(config.dataset).test_images
+
+
+def evaluations_of(study: Study, cell: Cell) -> list[Evaluation]:
     assert cell.trial is not None
     settings = study.evaluation
     return [
-        of_trial(cell.trial, cell.config, checkpoint, attack, shards=settings.shards, batch_size=settings.batch_size)
-        for checkpoint in plan.evaluated_checkpoints(study, cell.config)
-        for attack in plan.evaluation_attacks(study)
+        evaluation(
+            cell.trial,
+            checkpoint,
+            attack,
+            test_images(cell.config),
+            shards=settings.shards,
+            batch_size=settings.batch_size,
+        )
+        for checkpoint in evaluated_checkpoints(study, cell.config)
+        for attack in evaluation_attacks(study)
     ]
 
 
-def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
-    """Checkpoint -> the record that its diagnostics have or will have."""
+@dataclass(frozen=True)
+class Diagnosis:
+    """Margins, gradient norms and the rest of one checkpoint; `images` takes only the first n of each part."""
+
+    trial: str
+    checkpoint: str
+    epsilon: str
+    images: int | None = None
+
+    @property
+    def record(self) -> str:
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+
+
+def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
     if cell.trial is None:
-        return {}
-    trial, settings = cell.trial, study.evaluation
-    return {
-        name: diagnostics_path(trial, name, settings.epsilon, settings.images)
-        for name in plan.diagnosed_checkpoints(study, cell.config)
-    }
-
-
-def relative_cost(evaluation: Evaluation) -> float:
-    """In the same unit as that of trainings."""
-    attack = evaluation.attack
-    return evaluation.images * ATTACK_STEPS.get(attack.kind, float(attack.steps or 1))
-
-
-def item_payload(item: Item) -> dict[str, Any]:
-    evaluation = item.evaluation
-    return {
-        "evaluation": {
-            "trial": evaluation.trial,
-            "checkpoint": evaluation.checkpoint,
-            "attack": evaluation.attack.model_dump(mode="json", exclude_none=True),
-            "images": evaluation.images,
-            "shards": evaluation.shards,
-            "batch_size": evaluation.batch_size,
-        },
-        "phase": item.phase,
-        "first": item.first,
-        "last": item.last,
-    }
-
-
-def evaluate(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> str:
-    """One item in a worker. It saves after every batch, so a retry computes only what is missing."""
-    from sweep.cluster.worker import device
-    from sweep.evaluation.checkpoints import trial_parts
-
-    facts = dict(job["evaluation"])
-    evaluation = Evaluation(**{**facts, "attack": EvaluationAttack.model_validate(facts["attack"])})
-    item = Item(evaluation, job["phase"], job["first"], job["last"])
-    model, images, labels = trial_parts(
-        job["store"], evaluation.trial, evaluation.checkpoint, job["data_dir"], device()
-    )
-    part = slice(evaluation.first_image, evaluation.first_image + evaluation.images)
-    pieces = run_item(store, item, model, images[part], labels[part], device=device(), commit=job["commit"])
-    for done in pieces:
-        report({"images": done})
-    return "done"
-
-
-def diagnose(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> str:
-    from sweep.cluster.worker import device
-
-    diagnose_trial(
-        job["store"],
-        job["trial"],
-        job["checkpoint"],
-        job["data_dir"],
-        epsilon=job["epsilon"],
-        images=job["images"],
-        device=device(),
-        commit=job["commit"],
-    )
-    return "done"
+        return []
+    settings = study.evaluation
+    return [
+        Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images)
+        for checkpoint in diagnosed_checkpoints(study, cell.config)
+    ]

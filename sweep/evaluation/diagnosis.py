@@ -1,70 +1,63 @@
-"""Margins, gradient norms and the rest of a trial's diagnostics, computed once and kept in the store."""
+"""A trial's diagnostics, computed once and kept in the store: a record, and arrays with a value for each image."""
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import io
 import time
-from typing import Any
 
 import numpy as np
 
+from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import data_set, trial_model
-from sweep.store.base import FORMAT, BrokenRecord, open_store
+from sweep.store.base import Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.records import DiagnosticsRecord
+from sweep.trials.provenance import device_name, versions
 from trainers.config import as_float
+from trainers.diagnostics import diagnose
 
 
-def diagnostics_path(trial: str, checkpoint: str, epsilon: str, images: int | None) -> str:
-    """The settings are part of the name: studies that share a trial and ask for different ones both keep theirs."""
-    settings = f"{epsilon.replace('/', '_')}-{'all' if images is None else images}"
-    return f"diagnostics/{trial[:16]}/{checkpoint}-{settings}.json"
+def stored_diagnosis(store: Store, wanted: Diagnosis) -> DiagnosticsRecord | None:
+    """The record, if it and its arrays are what they were when they were written."""
+    try:
+        record = store.record(DiagnosticsRecord, wanted.record)
+        content = store.read(record.arrays_path)
+    except (FileNotFoundError, BrokenRecord):
+        return None
+    expected = record.arrays_sha256
+    return record if expected in (None, hashlib.sha256(content).hexdigest()) else None
 
 
 def diagnose_trial(
-    store_uri: str,
-    trial: str,
-    checkpoint: str,
-    data_dir: str | None,
-    *,
-    epsilon: str,
-    images: int | None = None,
-    device: str = "cpu",
-    commit: str | None = None,
-) -> dict[str, Any]:
-    """The stored diagnostics of a checkpoint under these settings, computed if absent or broken.
-
-    `images` takes only the first n of the training and of the test images.
-    """
-    from sweep.cluster.worker import device_name, versions
-    from trainers.diagnostics import diagnose
-
-    store = open_store(store_uri)
-    path = diagnostics_path(trial, checkpoint, epsilon, images)
-    with contextlib.suppress(FileNotFoundError, BrokenRecord):
-        return store.read_json(path)
+    store: Store, wanted: Diagnosis, data_dir: str | None, *, device: str = "cpu", commit: str | None = None
+) -> DiagnosticsRecord:
+    """The stored diagnostics, computed if absent or broken."""
+    known = stored_diagnosis(store, wanted)
+    if known is not None:
+        return known
     started = time.perf_counter()
-    model, config = trial_model(store_uri, trial, checkpoint, device)
+    model, config = trial_model(store.uri, wanted.trial, wanted.checkpoint, device)
     data = data_set(config.dataset, data_dir).limited(config.train_images, config.test_images)
     data = data.held_out(config.selection.validation, config.selection.validation_from)
-    arrays, summary = diagnose(model, config, data, epsilon=as_float(epsilon), images=images, device=device)
+    radius = as_float(wanted.epsilon)
+    arrays, summary = diagnose(model, config, data, epsilon=radius, images=wanted.images, device=device)
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
-    arrays_path = f"{path.removesuffix('.json')}.npz"
-    store.write(arrays_path, packed.getvalue())
+    record = DiagnosticsRecord(
+        trial=wanted.trial,
+        checkpoint=wanted.checkpoint,
+        epsilon=wanted.epsilon,
+        images=wanted.images,
+        summary=summary,
+        arrays=f"{wanted.record.rpartition('/')[2].removesuffix('.json')}.npz",
+        arrays_sha256=hashlib.sha256(packed.getvalue()).hexdigest(),
+        versions=versions(),
+        commit=commit,
+        device=device_name(),
+        wall_seconds=time.perf_counter() - started,
+    )
     # The record comes last: a reader that finds it finds the arrays too.
-    record = {
-        "kind": "diagnostics",
-        "format": FORMAT,
-        "trial": trial,
-        "checkpoint": checkpoint,
-        "epsilon": epsilon,
-        "images": images,
-        "summary": summary,
-        "arrays": arrays_path.rpartition("/")[2],
-        "versions": versions(),
-        "commit": commit,
-        "device": device_name(),
-        "wall_seconds": time.perf_counter() - started,
-    }
-    store.write_json(path, record)
+    store.write(record.arrays_path, packed.getvalue())
+    store.write_record(record)
     return record

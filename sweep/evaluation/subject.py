@@ -8,13 +8,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import TypeAdapter
 
 from sweep.errors import UserError
-from sweep.evaluation.checkpoints import Outside, outside_parts, trial_model, trial_parts
-from sweep.evaluation.items import Evaluation, of_outside, of_trial
+from sweep.evaluation.asked import Evaluation, evaluation
+from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
 from trainers.config import CHECKPOINTS, Amount, as_float
+from trainers.data import dataset_facts
+from trainers.evaluate import pixels
 from trainers.suites import EvaluationAttack
 
 
@@ -32,24 +36,15 @@ class Subject:
         return trial_parts(self.store.uri, self.name, self.checkpoint, self.data_dir, self.device)
 
     def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
-        if self.outside is not None:
-            count = len(self.parts()[1])
-            return of_outside(self.name, attack, count, shards=shards, batch_size=batch_size)
-        _, config = trial_model(self.store.uri, self.name, self.checkpoint, self.device)
-        return of_trial(self.name, config, self.checkpoint, attack, shards=shards, batch_size=batch_size)
+        present = len(self.parts()[1])
+        return evaluation(self.name, self.checkpoint, attack, present, shards=shards, batch_size=batch_size)
 
     def classes(self) -> int:
-        from trainers.evaluate import pixels
-
         model, images, _ = self.parts()
         return int(model(pixels(images[:2], self.device)).shape[1])
 
     def warnings(self) -> list[str]:
         """What makes an evaluation worthless without anyone noticing."""
-        import torch
-
-        from trainers.evaluate import pixels
-
         model, images, labels = self.parts()
         batch = pixels(images[:64], self.device)
         with torch.no_grad():
@@ -77,10 +72,6 @@ class Subject:
 
 
 def check_options(epsilon: str, device: str, dataset: str | None) -> None:
-    import torch
-
-    from trainers.data import dataset_facts
-
     try:
         TypeAdapter(Amount).validate_python(epsilon)
         radius = as_float(epsilon)
@@ -108,7 +99,7 @@ def find_subject(
         record = store.trial_record(trial)
         if record is None:
             raise UserError(f"trial {trial} has no record in {store.uri}")
-        subject = Subject(record["trial"], store, data_dir, device)
+        subject = Subject(record.trial, store, data_dir, device)
         subject.checkpoint = kept
         return subject
     path = Path(checkpoint).expanduser()

@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
 from sweep.errors import UserError
-from sweep.trials.identity import canonical, canonical_json
+from sweep.store.encoding import canonical, canonical_json
 
 ATTEMPTS = 10
 

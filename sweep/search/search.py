@@ -26,7 +26,8 @@ from ray.tune.search.optuna import OptunaSearch
 from sweep.errors import UserError
 from sweep.search.pruning import best_so_far, cut_offs, judged
 from sweep.search.sampling import Distinct, grid_points, size, widened
-from sweep.trials.identity import canonical
+from sweep.store.encoding import canonical
+from sweep.store.records import CandidateEntry, SearchRecord
 
 GENERATION = 4
 METRICS = {"robust": "validation_pgd_accuracy", "clean": "validation_clean_accuracy"}
@@ -36,7 +37,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 @dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """What is searched; `id` names it by all that can move its outcome, so equal searches are one."""
 
     id: str
@@ -73,18 +74,18 @@ class Candidate:
 class Search:
     def __init__(
         self,
-        settings: Settings,
+        settings: SearchSettings,
         hash_of: Callable[[dict[str, Any]], str],
         journal: Path,
-        record: Mapping[str, Any] | None = None,
+        record: SearchRecord | None = None,
     ) -> None:
         """`hash_of` names the trial of some hyperparameters; `record` is what an earlier session stored."""
         self.settings, self.journal, self._hash_of = settings, journal, hash_of
-        if record and record["space"] != self._space_record():
+        if record and record.space != self._space_record():
             raise UserError(
                 f"searches/{settings.id} was begun in another space; delete that folder of the store to begin anew"
             )
-        self.candidates = [_from_record(row) for row in (record or {}).get("candidates", [])]
+        self.candidates = [_from_record(entry) for entry in record.candidates] if record else []
         self._optuna: OptunaSearch | None = None
         self._asked = -1  # the generation whose trials Optuna holds open
         self._behind = False  # candidates of other generations were told, after a retry: the journal lacks them
@@ -168,31 +169,29 @@ class Search:
             reason += f"; the paper's value reached {sum(self.candidates[0].values):.4f}"
         return winner, reason
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> SearchRecord:
         settings = self.settings
         winner, reason = self.chosen()
-        return {
-            "kind": "search",
-            "format": 1,
-            "id": settings.id,
-            "label": settings.label,
-            "method": settings.method,
-            "space": self._space_record(),
-            "objective": METRICS["robust"],
-            "objectives": list(settings.objectives),
-            "sampler": settings.sampler,
-            "pruner": settings.pruner,
-            "seed": settings.seed,
-            "generation": GENERATION,
-            "wanted": self.wanted,
-            "candidates": [{**asdict(one), "pruned": one.state == "pruned"} for one in self.candidates],
-            "front": [one.index for one in self.front()] if self.finished else [],
-            "chosen": winner.hyperparameters if winner else None,
-            "reason": reason,
-            "status": "running" if not self.finished else "done" if winner else "failed",
-            "paper_value": settings.paper_value,
-            "versions": {"optuna": optuna.__version__},
-        }
+        return SearchRecord(
+            id=settings.id,
+            label=settings.label,
+            method=settings.method,
+            space=self._space_record(),
+            objective=METRICS["robust"],
+            objectives=settings.objectives,
+            sampler=settings.sampler,
+            pruner=settings.pruner,
+            seed=settings.seed,
+            generation=GENERATION,
+            wanted=self.wanted,
+            candidates=tuple(CandidateEntry.model_validate(asdict(one)) for one in self.candidates),
+            front=tuple(one.index for one in self.front()) if self.finished else (),
+            chosen=winner.hyperparameters if winner else None,
+            reason=reason,
+            status="running" if not self.finished else "done" if winner else "failed",
+            paper_value=settings.paper_value,
+            versions={"optuna": optuna.__version__},
+        )
 
     def _space_record(self) -> dict[str, str]:
         return {name: distribution_to_json(item) for name, item in self.settings.space.items()}
@@ -294,5 +293,9 @@ def _dominates(one: Candidate, other: Candidate) -> bool:
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
-def _from_record(row: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{key: row[key] for key in Candidate.__dataclass_fields__})
+def _from_record(entry: CandidateEntry) -> Candidate:
+    values = entry.model_dump(mode="python")
+    for name in ("robust", "clean"):
+        values[name] = list(values[name])
+    values["values"] = None if entry.values is None else list(entry.values)
+    return Candidate(**values)

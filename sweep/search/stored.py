@@ -1,25 +1,28 @@
-"""Searches of a study in its store: `searches/<id>/record.json`, and the journal that optuna-dashboard opens."""
+"""The searches of a study in its store: their records, and the journals that optuna-dashboard opens."""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import search_spaces
 from sweep.errors import UserError
-from sweep.search.search import Search, Settings
+from sweep.search.search import Search, SearchSettings
+from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.encoding import BrokenRecord, canonical
+from sweep.store.leases import HeldLeases
+from sweep.store.records import SearchRecord
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
-from sweep.trials.identity import canonical, trial_hash
-from sweep.work.tasks import Claims
+from sweep.trials.identity import search_id, trial_hash
 
 POLL_SECONDS = 2.0
 
 
-def settings_of(study: Study, label: str) -> Settings:
+def settings_of(study: Study, label: str) -> SearchSettings:
     wanted = study.search[label]
     config = study.search_config(label, {})
     space = search_spaces.space(config.method, wanted.space)
@@ -27,8 +30,8 @@ def settings_of(study: Study, label: str) -> Settings:
         known = ", ".join(search_spaces.names())
         raise UserError(f"search of {label}: {config.method} has nothing to search; known: {known}")
     paper = search_spaces.paper_value(config.method, study.dataset, study.model) or {}
-    return Settings(
-        id=plan.search_id(study, label),
+    return SearchSettings(
+        id=search_id(study, label),
         label=label,
         method=config.method,
         space=space,
@@ -43,55 +46,75 @@ def settings_of(study: Study, label: str) -> Settings:
 
 
 def open_search(study: Study, label: str, store: Store, *, retry_failed: bool = False) -> Search:
-    """The search as the store knows it, or a new one. Only one driver may have it open: claim it first."""
+    """The search as the store knows it, or a new one. Only one driver may have it open: lease it first."""
     settings = settings_of(study, label)
-    path = f"searches/{settings.id}/journal.log"
     # Optuna appends to a real file; for a remote store it is made anew from the record and pushed.
-    journal = store.local(path) or Path(tempfile.mkdtemp(prefix="robustsweep-search-")) / "journal.log"
+    journal = (
+        store.local(layout.search_journal(settings.id))
+        or Path(tempfile.mkdtemp(prefix="robustsweep-search-")) / "journal.log"
+    )
 
     def hash_of(hyperparameters: dict[str, Any]) -> str:
         return trial_hash(study.search_config(label, hyperparameters))
 
-    record = store.search_record(settings.id)
+    record = stored_search(store, settings.id)
     if record and retry_failed:
-        again = [{**one, "state": "open"} if one["state"] == "failed" else one for one in record["candidates"]]
-        record = {**record, "candidates": again}
+        again = tuple(
+            one.model_copy(update={"state": "open"}) if one.state == "failed" else one for one in record.candidates
+        )
+        record = record.model_copy(update={"candidates": again})
     return Search(settings, hash_of, journal, record)
 
 
+def stored_search(store: Store, search: str) -> SearchRecord | None:
+    """A broken record counts as none: the search begins anew, and finds what its candidates reached in the store."""
+    try:
+        return store.search_record(search)
+    except BrokenRecord:
+        return None
+
+
 def store_search(store: Store, search: Search) -> None:
-    identity = search.settings.id
-    store.write_json(f"searches/{identity}/record.json", search.record())
+    store.write_record(search.record())
     if search.journal.exists():
-        store.push_file(search.journal, f"searches/{identity}/journal.log")
+        store.push_file(search.journal, layout.search_journal(search.settings.id))
 
 
-class Searches:
+@dataclass(frozen=True)
+class Ended:
+    """A search that is settled; `chosen` is None where no candidate was trained to the end."""
+
+    label: str
+    chosen: dict[str, Any] | None
+    reason: str
+
+
+class OpenSearches:
     """The searches that are not settled yet. One that another driver leads is looked at now and then."""
 
     def __init__(
         self,
         study: Study,
         store: Store,
-        claims: Claims,
+        leases: HeldLeases,
         settled: dict[str, dict[str, Any]],
         retry_failed: bool = False,
     ) -> None:
-        self.study, self.store, self.claims, self.retry_failed = study, store, claims, retry_failed
+        self.study, self.store, self.leases, self.retry_failed = study, store, leases, retry_failed
         self.open: dict[str, Search | None] = {label: None for label in study.searches() if label not in settled}
         self._next_look = 0.0
 
-    def advance(self) -> tuple[list[Search], list[tuple[str, dict[str, Any] | None, str]]]:
-        """Searches with new candidates, and searches that ended: label, chosen values (None if none), reason."""
+    def advance(self) -> tuple[list[Search], list[Ended]]:
+        """Searches with new candidates, and searches that ended."""
         grown, ended = [], []
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + POLL_SECONDS
             for label in [label for label, search in self.open.items() if search is None]:
-                identity = plan.search_id(self.study, label)
-                record = self.store.search_record(identity)
-                if record and (record["status"] == "done" or (record["status"] == "failed" and not self.retry_failed)):
-                    ended.append((label, record["chosen"], record["reason"]))
-                elif self.claims.take(f"searches-{identity}"):
+                identity = search_id(self.study, label)
+                record = stored_search(self.store, identity)
+                if record and (record.status == "done" or (record.status == "failed" and not self.retry_failed)):
+                    ended.append(Ended(label, record.chosen, record.reason))
+                elif self.leases.take(layout.search_lease(identity)):
                     search = open_search(self.study, label, self.store, retry_failed=self.retry_failed)
                     self.open[label] = search
                     if search.open():  # an earlier session proposed them
@@ -106,8 +129,8 @@ class Searches:
             if mine.finished:
                 store_search(self.store, mine)
                 winner, reason = mine.chosen()
-                ended.append((label, winner.hyperparameters if winner else None, reason))
-                self.claims.release(f"searches-{mine.settings.id}")
-        for label, _, _ in ended:
-            self.open.pop(label)
+                ended.append(Ended(label, winner.hyperparameters if winner else None, reason))
+                self.leases.release(layout.search_lease(mine.settings.id))
+        for one in ended:
+            self.open.pop(one.label)
         return grown, ended

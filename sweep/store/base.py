@@ -1,32 +1,28 @@
-"""The store: append-only records, atomic, checksummed, in a folder or behind s3://. Loads no torch and no ray."""
+"""The store: files by path, written whole or not at all, and the records in them."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from sweep.errors import UserError
-from sweep.store.encoding import BrokenRecord, decode, encode, is_intact
-from sweep.store.leases import Claim, ClaimFile, alone
-from sweep.store.manifests import united
+from sweep.store import layout
+from sweep.store.encoding import BrokenRecord, NewerRecord, is_intact
+from sweep.store.records import (
+    RECORD_TYPES,
+    CandidateRecord,
+    DiagnosticsRecord,
+    EvaluationRecord,
+    Manifest,
+    Record,
+    SearchRecord,
+    TrialRecord,
+)
 
-__all__ = ["BrokenRecord", "Entry", "FolderStore", "Store", "open_store"]
-
-# Inside the class, `list` is the method.
-Paths = list[str]
-Files = list[Path]
-Broken = list[BrokenRecord]
-
-FORMAT = 1
-RECORD = "record.json"
-# Beside every record that is not "done": states of thousands of trials come from one listing.
-ATTENTION = "not_done"
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+Skip = Callable[[BrokenRecord], None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,8 @@ class Store:
     """Paths are relative, with forward slashes. A write is seen whole or not at all."""
 
     uri: str
+
+    # Files
 
     def read(self, path: str) -> bytes:
         """The bytes; FileNotFoundError when absent."""
@@ -59,9 +57,6 @@ class Store:
         """Everything below a folder, unordered."""
         raise NotImplementedError
 
-    def list(self, prefix: str = "") -> Paths:
-        return sorted(entry.path for entry in self.entries(prefix))
-
     def delete(self, path: str) -> None:
         """Absent is fine."""
         raise NotImplementedError
@@ -77,10 +72,13 @@ class Store:
     def fetch_file(self, path: str, target: Path) -> None:
         raise NotImplementedError
 
-    def fetch_folder(self, prefix: str, target: Path) -> Files:
+    def paths(self, prefix: str = "") -> list[str]:
+        return sorted(entry.path for entry in self.entries(prefix))
+
+    def fetch_folder(self, prefix: str, target: Path) -> list[Path]:
         """Copy everything below `prefix` into a local folder."""
         fetched = []
-        for path in self.list(prefix):
+        for path in self.paths(prefix):
             destination = target / path[len(prefix.rstrip("/")) + 1 :]
             destination.parent.mkdir(parents=True, exist_ok=True)
             self.fetch_file(path, destination)
@@ -93,231 +91,106 @@ class Store:
             with contextlib.suppress(FileNotFoundError):
                 yield path, self.read(path)
 
-    def read_json(self, path: str) -> dict[str, Any]:
-        return decode(path, self.read(path))
+    # Records
 
-    def write_json(self, path: str, record: dict[str, Any]) -> None:
-        self.write(path, encode(record))
+    def record(self, kind: type[AnyRecord], path: str) -> AnyRecord:
+        """FileNotFoundError when absent, BrokenRecord when it cannot be trusted."""
+        return kind.decoded(path, self.read(path))
 
-    def claim(self, name: str, seconds: float = 60.0) -> Claim | None:
-        """A lease on a piece of work, kept alive by a heartbeat until released; None when another holds it."""
-        return ClaimFile(self, name).take(seconds)
+    def write_record(self, record: Record) -> None:
+        self.write(record.path, record.encoded())
 
-    def claims(self) -> dict[str, dict[str, Any]]:
-        """Who holds what: name -> owner, host, pid, expires. Expired and released ones are left out."""
-        return ClaimFile.held(self)
+    def records(self, kind: type[AnyRecord], paths: Iterable[str], skip: Skip | None = None) -> Iterator[AnyRecord]:
+        """Those that are there, in order; a broken one is given to `skip`, or raised when there is none."""
+        for path, data in self.read_many(paths):
+            try:
+                yield kind.decoded(path, data)
+            except BrokenRecord as fault:
+                if skip is None:
+                    raise
+                skip(fault)
 
-    # What the product keeps, by name.
+    def record_paths(self, kind: type[Record], prefix: str = "") -> list[str]:
+        """All places below a folder at which a record of this kind stands."""
+        return [path for path in self.paths(prefix or _FOLDERS[kind]) if layout.kind_at(path) == kind.kind]
 
-    def trial_record(self, trial: str) -> dict[str, Any] | None:
-        return self._maybe(f"trials/{trial[:16]}/{RECORD}")
+    def trial_record(self, trial: str) -> TrialRecord | None:
+        return self._maybe(TrialRecord, layout.trial_record(trial))
 
-    def trial_records(self, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
-        """All trials' records; broken ones are appended to `broken`, or raised when it is not given."""
-        return self._records((path for path in self.list("trials") if path.endswith(f"/{RECORD}")), broken)
+    def search_record(self, search: str) -> SearchRecord | None:
+        return self._maybe(SearchRecord, layout.search_record(search))
 
-    def write_trial_record(self, record: dict[str, Any]) -> None:
-        """Called last of a trial: the record makes it final."""
-        place = f"trials/{record['trial'][:16]}"
-        if record["status"] != "done":
-            self.write(f"{place}/{ATTENTION}", record["status"].encode())
-        self.write_json(f"{place}/{RECORD}", record)
-        if record["status"] == "done":
-            self.delete(f"{place}/{ATTENTION}")
+    def candidate_record(self, search: str, trial: str) -> CandidateRecord | None:
+        return self._maybe(CandidateRecord, layout.candidate_record(search, trial))
+
+    def manifest(self, study: str) -> Manifest | None:
+        return self._maybe(Manifest, layout.manifest(study))
+
+    def manifests(self, skip: Skip | None = None) -> dict[str, Manifest]:
+        found = self.records(Manifest, self.record_paths(Manifest), skip)
+        return {manifest.name: manifest for manifest in found}
 
     def trial_states(self) -> dict[str, str]:
         """Folder name of every recorded trial -> done, failed, collapsed or broken.
 
-        From one listing: a record is parsed only when something stands beside it, or when its checksum is wrong.
+        A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
         """
-        present = {entry.path for entry in self.entries("trials")}
         states = {}
-        for path in present:
-            place, _, name = path.rpartition("/")
-            if name == RECORD:
-                done = f"{place}/{ATTENTION}" not in present and self._is_intact(path)
-                states[place.removeprefix("trials/")] = "done" if done else self._state(path)
+        for path, data in self.read_many(self.record_paths(TrialRecord)):
+            name = path.split("/")[1]
+            untouched = is_intact(data) and b'"kind":"trial"' in data and f'"trial":"{name}'.encode() in data
+            states[name] = "done" if untouched and b'"status":"done"' in data else _state(path, data)
         return states
 
-    def evaluation_records(self, trial: str | None = None, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
-        """Finished evaluations of one trial, or of all; shards in progress are left out."""
-        prefix = f"evaluations/{trial[:16]}" if trial else "evaluations"
-        return self._records((p for p in self.list(prefix) if p.count("/") == 3 and p.endswith(".json")), broken)
+    def broken_records(self) -> Iterator[BrokenRecord]:
+        """Of everything that counts as done, what cannot be trusted; found by a look at every record."""
+        for kind in (EvaluationRecord, DiagnosticsRecord, SearchRecord, CandidateRecord, TrialRecord, Manifest):
+            for path, data in self.read_many(self.record_paths(kind)):
+                fault = fault_of(path, data)
+                if fault is not None:
+                    yield fault
 
-    def evaluation_paths(self) -> Paths:
-        return [p for p in self.list("evaluations") if p.count("/") == 3 and p.endswith(".json")]
+    def set_aside(self, path: str) -> str:
+        """Move what cannot be trusted out of the way, so that it counts as missing; returns where it is now."""
+        number = 1 + sum(entry.path.startswith(f"{layout.BROKEN}/{path}.") for entry in self.entries(layout.BROKEN))
+        place = f"{layout.BROKEN}/{path}.{number}"
+        self.write(place, self.read(path))
+        self.delete(path)
+        return place
 
-    def is_broken(self, path: str) -> bool:
-        """Whether a record is there and cannot be trusted; of a folder's 30,000 this takes half a second."""
-        if self._is_intact(path):
-            return False
+    def _maybe(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
         try:
-            self.read_json(path)
-        except BrokenRecord:
-            return True
-        except FileNotFoundError:
-            pass
-        return False
-
-    def broken_results(self) -> Paths:
-        """Records of evaluations and diagnostics that cannot be trusted, found by a look at every one of them."""
-        diagnostics = [path for path in self.list("diagnostics") if path.endswith(".json")]
-        return [path for path in [*self.evaluation_paths(), *diagnostics] if self.is_broken(path)]
-
-    def search_record(self, search: str) -> dict[str, Any] | None:
-        return self._maybe(f"searches/{search}/{RECORD}")
-
-    def manifest(self, study: str) -> dict[str, Any] | None:
-        return self._maybe(f"studies/{study}.json")
-
-    def manifests(self, broken: Broken | None = None) -> Iterator[dict[str, Any]]:
-        return self._records((path for path in self.list("studies") if path.endswith(".json")), broken)
-
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Also keeps what the stored one has besides, see `manifests.united`; two writers follow each other."""
-        name = manifest["name"]
-        with alone(self, f"studies-{name}"):
-            before = None
-            with contextlib.suppress(BrokenRecord):
-                before = self.manifest(name)
-            self.write_json(f"studies/{name}.json", united(before, manifest))
-
-    def _maybe(self, path: str) -> dict[str, Any] | None:
-        try:
-            return self.read_json(path)
+            return self.record(kind, path)
         except FileNotFoundError:
             return None
 
-    def _is_intact(self, path: str) -> bool:
-        """A cheap look at a record's checksum; a remote store keeps its objects whole by itself."""
-        return True
 
-    def _state(self, path: str) -> str:
-        try:
-            return str(self.read_json(path).get("status", "broken"))
-        except BrokenRecord:
-            return "broken"
-        except FileNotFoundError:  # set aside for another try in this moment
-            return "missing"
-
-    def _records(self, paths: Iterable[str], broken: Broken | None) -> Iterator[dict[str, Any]]:
-        for path, data in self.read_many(paths):
-            try:
-                yield decode(path, data)
-            except BrokenRecord as fault:
-                if broken is None:
-                    raise
-                broken.append(fault)
+_FOLDERS: dict[type[Record], str] = {
+    TrialRecord: layout.TRIALS,
+    EvaluationRecord: layout.EVALUATIONS,
+    DiagnosticsRecord: layout.DIAGNOSTICS,
+    SearchRecord: layout.SEARCHES,
+    CandidateRecord: layout.SEARCHES,
+    Manifest: layout.STUDIES,
+}
 
 
-class FolderStore(Store):
-    def __init__(self, root: Path) -> None:
-        self.root = root.expanduser().absolute()
-        self.uri = str(self.root)
-        there = next((place for place in (self.root, *self.root.parents) if os.path.exists(place)), None)
-        if there is not None and not there.is_dir():
-            below = "" if there == self.root else f"{self.root} cannot be made: "
-            raise UserError(f"store {below}{there} is a file; --store needs a folder or an s3:// address")
-
-    def read(self, path: str) -> bytes:
-        return self._at(path).read_bytes()
-
-    def write(self, path: str, data: bytes) -> None:
-        with self._replacing(path) as temporary:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-
-    def create(self, path: str, data: bytes) -> bool:
-        target = self._at(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        return True
-
-    def exists(self, path: str) -> bool:
-        return self._at(path).is_file()
-
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
-        start = self._at(prefix) if prefix else self.root
-        pending = [(str(start), f"{prefix.rstrip('/')}/" if prefix else "")]
-        while pending:
-            folder, base = pending.pop()
-            try:
-                with os.scandir(folder) as found:
-                    for item in found:
-                        if item.is_dir(follow_symlinks=False):
-                            pending.append((item.path, f"{base}{item.name}/"))
-                        elif item.is_file(follow_symlinks=False) and not _is_temporary(item.name):
-                            with contextlib.suppress(FileNotFoundError):
-                                facts = item.stat()
-                                yield Entry(base + item.name, facts.st_size, facts.st_mtime)
-            except FileNotFoundError:
-                continue
-
-    def temporary_files(self) -> Files:
-        """What writers that were killed left behind, or what is being written now."""
-        return [path for path in self.root.rglob(".*.tmp") if _is_temporary(path.name)]
-
-    def delete(self, path: str) -> None:
-        self._at(path).unlink(missing_ok=True)
-
-    def local(self, path: str) -> Path:
-        return self._at(path)
-
-    def push_file(self, source: Path, path: str) -> None:
-        if source.absolute() == self._at(path):
-            return
-        with self._replacing(path) as temporary:
-            shutil.copyfile(source, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-
-    def fetch_file(self, path: str, target: Path) -> None:
-        shutil.copyfile(self._at(path), target)
-
-    def _is_intact(self, path: str) -> bool:
-        try:
-            with open(f"{self.root}/{path}", "rb") as file:  # a Path for each of 30,000 takes half of the time
-                return is_intact(file.read())
-        except FileNotFoundError:
-            return False
-
-    @contextlib.contextmanager
-    def _replacing(self, path: str) -> Iterator[Path]:
-        target = self._at(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            yield temporary
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-    def _at(self, path: str) -> Path:
-        if path.startswith("/") or ".." in path.split("/"):
-            raise ValueError(f"{path!r} leaves the store")
-        return self.root / path
+def fault_of(path: str, data: bytes) -> BrokenRecord | None:
+    """What keeps the bytes at this path from being the record that belongs there; a later version's is no fault."""
+    kind = layout.kind_at(path)
+    try:
+        RECORD_TYPES[kind or ""].decoded(path, data)
+    except NewerRecord:
+        return None
+    except BrokenRecord as fault:
+        return fault
+    return None
 
 
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")
-
-
-def open_store(uri: str | Path) -> Store:
-    """A folder, or s3://bucket/prefix?endpoint_override=…&region=…"""
-    text = str(uri)
-    if text.startswith("s3://"):
-        from sweep.store.s3 import S3Store
-
-        return S3Store(text)
-    if "://" in text and not text.startswith("file://"):
-        raise UserError(f"store {text!r}: only folders and s3:// addresses are supported")
-    return FolderStore(Path(text.removeprefix("file://")))
+def _state(path: str, data: bytes) -> str:
+    try:
+        return TrialRecord.decoded(path, data).status
+    except NewerRecord:
+        return "done"
+    except BrokenRecord:
+        return "broken"

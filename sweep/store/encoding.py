@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from sweep.errors import UserError
 
-_KEY = b'"sha256":"'
+_CHECKSUM = re.compile(rb',?"sha256":"([0-9a-f]{64})"')
 # What a user does about a broken record, by the folder that it is in.
 _WAYS_OUT = {
     "studies": "running the study again writes it anew",
     "trials": "running the study again trains it again",
     "evaluations": "running the study again computes it again",
     "diagnostics": "running the study again computes it again",
-    "searches": "delete this file and run the study again: what its candidates reached is kept in their own records",
+    "searches": "running the study again rebuilds it: what its candidates reached is kept in their own records",
 }
 
 
@@ -30,12 +32,16 @@ class BrokenRecord(UserError):
         self.reason = reason
 
 
-def encode(record: dict[str, Any]) -> bytes:
-    rest = {key: value for key, value in record.items() if key != "sha256"}
-    return _dump({**rest, "sha256": hashlib.sha256(_dump(rest)).hexdigest()})
+class NewerRecord(BrokenRecord):
+    """Written by a later version: nothing is wrong with it, and it is never replaced."""
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    return _dump({**record, "sha256": hashlib.sha256(_dump(record)).hexdigest()})
 
 
 def decode(path: str, data: bytes) -> dict[str, Any]:
+    """The record without its checksum, which was compared."""
     try:
         record = json.loads(data)
     except ValueError as fault:
@@ -44,50 +50,55 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
         raise BrokenRecord(path, "nested too deeply") from None
     if not isinstance(record, dict) or not isinstance(record.get("sha256"), str):
         raise BrokenRecord(path, "no checksum")
-    if not _untouched(data, data.find(_KEY + record["sha256"].encode() + b'"'), record["sha256"]):
-        # Reformatted by some tool, perhaps: the content counts, not its spelling.
-        rest = {key: value for key, value in record.items() if key != "sha256"}
-        if hashlib.sha256(_dump(rest)).hexdigest() != record["sha256"]:
-            raise BrokenRecord(path, "its checksum does not match its content")
+    expected = record.pop("sha256")
+    # Reformatted by some tool, perhaps: then the content counts, not its spelling.
+    if not is_intact(data) and hashlib.sha256(_dump(record)).hexdigest() != expected:
+        raise BrokenRecord(path, "its checksum does not match its content")
     return record
 
 
 def is_intact(data: bytes) -> bool:
     """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
-    place = data.rfind(_KEY)
-    start = place + len(_KEY)
-    return _untouched(data, place, data[start : start + 64].decode("ascii", errors="replace"))
-
-
-def _untouched(data: bytes, place: int, expected: str) -> bool:
-    """Whether the bytes, with their checksum at this place, are exactly as written: nothing is dumped for it."""
-    end = place + len(_KEY) + len(expected)
-    if place < 0 or data[end : end + 1] != b'"':
+    places = list(_CHECKSUM.finditer(data))
+    if not places:
         return False
-    # One comma goes with the key: the one after it, or the one before when it is the last key.
-    first = data[end + 1 : end + 2] == b","
-    last = not first and data[place - 1 : place] == b","
-    view = memoryview(data)
-    found = hashlib.sha256(view[: place - last])
-    found.update(view[end + 1 + first :])
-    return found.hexdigest() == expected
+    found = places[-1]  # weights have checksums too, which stand before the record's own
+    rest = data[: found.start()] + data[found.end() :]
+    # A record whose first key is the checksum leaves the comma that followed it.
+    rest = b"{" + rest[2:] if rest.startswith(b"{,") else rest
+    return hashlib.sha256(rest).hexdigest().encode() == found[1]
+
+
+def canonical(value: Any) -> Any:
+    """Plain JSON values, floats rounded to 12 significant digits: 0.6000000000000001 and 0.6 are one value."""
+    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return repr(value) if not math.isfinite(value) else float(f"{value:.12g}")
+    if isinstance(value, Mapping):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def _dump(value: Any) -> bytes:
-    try:
-        return _text(value)
-    except ValueError:
-        return _text(_plain(value))
-
-
-def _text(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()
 
 
 def _plain(value: Any) -> Any:
     """JSON knows no NaN (a collapsed trial's loss becomes null) and no infinity (a hyperparameter becomes "inf")."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

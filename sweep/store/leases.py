@@ -1,13 +1,12 @@
 """Leases on pieces of work, so that two drivers on one store never compute the same cell.
 
-A claim is a file `claims/<name>.<generation>.json`. Who wants to take over an expired one creates the next
+A lease is a file `leases/<name>.<generation>.json`. Who wants to take over an expired one creates the next
 generation, which only one writer can do; the holder alone rewrites its own. So no step needs a lock, and a
 process that dies at any point leaves at worst a lease that runs out.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -17,22 +16,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sweep.store.base import Store
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-FOLDER = "claims"
+from sweep.store import layout
+from sweep.store.base import Store
+
+UNFILLED_SECONDS = 10.0
+ATTEMPTS = 20
 
 
-class Claim:
+class Holder(BaseModel):
+    """Who holds a lease, and until when."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    owner: str
+    host: str = ""
+    pid: int = 0
+    started: str = ""
+    expires: float = Field(allow_inf_nan=False)
+
+    @property
+    def is_over(self) -> bool:
+        if time.time() > self.expires:
+            return True
+        return bool(self.host) and self.host == _host() and not _is_alive(self.pid, self.started)
+
+
+class Lease:
     """Held until `release`; a thread renews it. `lost` tells that another took over (this process slept too long)."""
 
-    def __init__(self, store: Store, paths: list[str], facts: dict[str, Any], seconds: float) -> None:
-        self.store, self.paths, self.facts, self.seconds = store, paths, facts, seconds
+    def __init__(self, store: Store, paths: list[str], holder: Holder, seconds: float) -> None:
+        self.store, self.paths, self.holder, self.seconds = store, paths, holder, seconds
         self.lost = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"claim {paths[-1]}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"lease {paths[-1]}", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
@@ -40,14 +59,14 @@ class Claim:
         self._thread.join()
         if self.lost:
             return
-        if time.time() < self.facts["expires"] - self.seconds / 3:
+        if time.time() < self.holder.expires - self.seconds / 3:
             for path in self.paths:
                 self.store.delete(path)
         else:
             # Somebody may just be creating the next generation: deleting this one could let a third start anew.
-            self.store.write(self.paths[-1], _dump({**self.facts, "expires": 0.0}))
+            self.store.write(self.paths[-1], _dump(self.holder.model_copy(update={"expires": 0.0})))
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,98 +74,126 @@ class Claim:
 
     def _beat(self) -> None:
         while not self._stop.wait(self.seconds / 3):
-            if time.time() > self.facts["expires"]:
+            if time.time() > self.holder.expires:
                 self.lost = True
                 return
-            facts = {**self.facts, "expires": time.time() + self.seconds}
+            renewed = self.holder.model_copy(update={"expires": time.time() + self.seconds})
             try:
-                self.store.write(self.paths[-1], _dump(facts))
+                self.store.write(self.paths[-1], _dump(renewed))
             except OSError:
                 continue  # the store may come back before the lease runs out
-            self.facts = facts
+            self.holder = renewed
 
 
-class ClaimFile:
-    def __init__(self, store: Store, name: str) -> None:
-        self.store, self.name = store, name
-
-    def take(self, seconds: float) -> Claim | None:
-        found = self._generations()
-        if any(not _is_over(facts) for facts in found.values()):
+def take(store: Store, name: str, seconds: float = 60.0) -> Lease | None:
+    """A lease on a piece of work, kept alive by a heartbeat until released; None when another holds it."""
+    me = Holder(
+        owner=uuid.uuid4().hex,
+        host=_host(),
+        pid=os.getpid(),
+        started=_started(os.getpid()),
+        expires=time.time() + seconds,
+    )
+    found = _generations(store, name)
+    if any(not holder.is_over for holder in found.values()):
+        return None
+    # Earlier generations stay until the release: they keep those away whose listing is old (a network folder).
+    first = max(found, default=0) + 1
+    for number in range(first, first + ATTEMPTS):
+        created = store.create(layout.lease(name, number), _dump(me))
+        known = _generations(store, name)
+        others = {other: holder for other, holder in known.items() if holder.owner != me.owner}
+        # A remote store may have carried out what it then reported as refused: the owner in the file decides.
+        created = created or (number in known and number not in others)
+        if any(not holder.is_over for holder in others.values()):
+            if created:
+                # Both began in the moment of a release and saw different generations: the later one yields.
+                store.delete(layout.lease(name, number))
             return None
-        # Earlier generations stay until the release: they keep those away whose listing is old (a network folder).
-        number = max(found, default=0) + 1
-        facts = {**_me(), "owner": uuid.uuid4().hex, "expires": time.time() + seconds}
-        if not self.store.create(self._path(number), _dump(facts)):
-            return None
-        others = {other: known for other, known in self._generations().items() if other != number}
-        if any(not _is_over(known) for known in others.values()):
-            # Both began in the moment of a release and saw different generations: the later one yields.
-            self.store.delete(self._path(number))
-            return None
-        return Claim(self.store, [*map(self._path, sorted(others)), self._path(number)], facts, seconds)
+        if created:
+            earlier = [layout.lease(name, other) for other in sorted(others)]
+            return Lease(store, [*earlier, layout.lease(name, number)], me, seconds)
+        # Something that is no lease is in the way, such as a folder: the next number is free.
+    return None
 
-    def _path(self, generation: int) -> str:
-        return f"{FOLDER}/{self.name}.{generation}.json"
 
-    def _generations(self) -> dict[int, dict[str, Any]]:
-        found = {}
-        for entry in self.store.entries(FOLDER):
-            name, generation = _parts(entry.path)
-            if name == self.name and (facts := _load(self.store, entry.path, entry.modified)):
-                found[generation] = facts
-        return found
+def held(store: Store) -> dict[str, Holder]:
+    """Who holds what; expired and released leases are left out."""
+    newest: dict[str, tuple[int, Holder]] = {}
+    for entry in store.entries(layout.LEASES):
+        name, generation = _parts(entry.path)
+        holder = _load(store, entry.path, entry.modified)
+        if name and holder and generation > newest.get(name, (0, None))[0]:
+            newest[name] = (generation, holder)
+    return {name: holder for name, (_, holder) in newest.items() if not holder.is_over}
 
-    @staticmethod
-    def held(store: Store) -> dict[str, dict[str, Any]]:
-        newest: dict[str, tuple[int, dict[str, Any]]] = {}
-        for entry in store.entries(FOLDER):
-            name, generation = _parts(entry.path)
-            facts = _load(store, entry.path, entry.modified)
-            if name and facts and generation > newest.get(name, (0, {}))[0]:
-                newest[name] = (generation, facts)
-        return {name: facts for name, (_, facts) in newest.items() if not _is_over(facts)}
+
+class HeldLeases:
+    """The leases that this process holds, by name."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._held: dict[str, Lease] = {}
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours, now or already."""
+        if name not in self._held:
+            lease = take(self.store, name)
+            if lease is None:
+                return False
+            self._held[name] = lease
+        return True
+
+    def release(self, name: str) -> None:
+        lease = self._held.pop(name, None)
+        if lease is not None:
+            lease.release()
+
+    def release_all(self) -> None:
+        for name in list(self._held):
+            self.release(name)
 
 
 @contextmanager
 def alone(store: Store, name: str, patience: float = 15.0) -> Iterator[None]:
     """Read and write while no other process does the same; one that takes too long is waited for no longer."""
     end = time.monotonic() + patience
-    while (claim := store.claim(name, patience)) is None and time.monotonic() < end:
+    while (lease := take(store, name, patience)) is None and time.monotonic() < end:
         time.sleep(0.05)
     try:
         yield
     finally:
-        if claim is not None:
-            claim.release()
+        if lease is not None:
+            lease.release()
+
+
+def lease_name(path: str) -> str:
+    """The name in a lease's path; empty for a file that is none."""
+    return _parts(path)[0]
 
 
 def _parts(path: str) -> tuple[str, int]:
-    name, _, generation = path.removeprefix(f"{FOLDER}/").removesuffix(".json").rpartition(".")
-    return (name, int(generation)) if generation.isdigit() else ("", 0)
+    name, _, generation = path.removeprefix(f"{layout.LEASES}/").removesuffix(".json").rpartition(".")
+    return (name, int(generation)) if generation.isdecimal() and len(generation) < 10 else ("", 0)
 
 
-def _load(store: Store, path: str, modified: float) -> dict[str, Any] | None:
+def _generations(store: Store, name: str) -> dict[int, Holder]:
+    found = {}
+    for entry in store.entries(layout.LEASES):
+        other, generation = _parts(entry.path)
+        if other == name and (holder := _load(store, entry.path, entry.modified)):
+            found[generation] = holder
+    return found
+
+
+def _load(store: Store, path: str, modified: float) -> Holder | None:
     try:
-        data = store.read(path)
+        return Holder.model_validate_json(store.read(path))
     except FileNotFoundError:
         return None
-    try:
-        facts = json.loads(data)
-        return {**facts, "expires": float(facts["expires"])}
-    except (ValueError, KeyError, TypeError):
+    except ValidationError:
         # Created but not yet filled: its maker is alive, or died within that moment.
-        return {"owner": "", "host": "", "pid": 0, "expires": modified + 10.0}
-
-
-def _is_over(facts: dict[str, Any]) -> bool:
-    if time.time() > facts["expires"]:
-        return True
-    return facts.get("host") == _host() and not _is_alive(facts.get("pid", 0), facts.get("started"))
-
-
-def _me() -> dict[str, Any]:
-    return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
+        return Holder(owner="", expires=modified + UNFILLED_SECONDS)
 
 
 @cache
@@ -167,7 +214,7 @@ def _started(pid: int) -> str:
         return ""
 
 
-def _is_alive(pid: int, started: str | None) -> bool:
+def _is_alive(pid: int, started: str) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -177,5 +224,5 @@ def _is_alive(pid: int, started: str | None) -> bool:
     return not started or _started(pid) == started
 
 
-def _dump(facts: dict[str, Any]) -> bytes:
-    return json.dumps(facts, sort_keys=True).encode()
+def _dump(holder: Holder) -> bytes:
+    return holder.model_dump_json().encode()

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+
+from sweep.store.base import Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.leases import alone
+from sweep.store.records import Manifest
 
 # What all columns of a study share. A manifest that differs here describes other trials under the same name.
 SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images", "margins")
 
 
-def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    first, second = one["study"], other["study"]
-    return all(first.get(key) == second.get(key) for key in SHARED) and one["epsilon"] == other["epsilon"]
+def agree(one: Manifest, other: Manifest) -> bool:
+    return all(one.study.get(key) == other.study.get(key) for key in SHARED) and one.epsilon == other.epsilon
 
 
-def united(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+def united(before: Manifest | None, now: Manifest) -> Manifest:
     """`now`, with what `before` has besides: other methods, and other seeds of columns that have not changed."""
     if before is None or not agree(before, now):
         return now
-    configs = now["config_by_label"]
-    here = {(cell["label"], cell["seed"]) for cell in now["cells"]}
+    configs, earlier = now.config_by_label, before.config_by_label
+    here = {(cell.label, cell.seed) for cell in now.cells}
     kept = [
         cell
-        for cell in before["cells"]
-        if (cell["label"], cell["seed"]) not in here
-        and configs.get(cell["label"], before["config_by_label"].get(cell["label"]))
-        == before["config_by_label"].get(cell["label"])
+        for cell in before.cells
+        if (cell.label, cell.seed) not in here
+        and configs.get(cell.label, earlier.get(cell.label)) == earlier.get(cell.label)
     ]
     if not kept:
         return now
-    order = {label: place for place, label in enumerate([*before["config_by_label"], *configs])}
-    cells = sorted([*now["cells"], *kept], key=lambda cell: (order[cell["label"]], cell["seed"]))
-    labels = {cell["label"] for cell in kept} - set(configs)
-    return {
-        **now,
-        "cells": cells,
-        "seeds": sorted({cell["seed"] for cell in cells}),
-        "searches": [*now["searches"], *(entry for entry in before["searches"] if entry["label"] in labels)],
-        "config_by_label": {**configs, **{label: before["config_by_label"][label] for label in sorted(labels)}},
-        "inner_attacks": {**before["inner_attacks"], **now["inner_attacks"]},
-        "study": {
-            **now["study"],
-            "methods": {
-                **{k: v for k, v in before["study"]["methods"].items() if k in labels},
-                **now["study"]["methods"],
-            },
-        },
+    order = {label: place for place, label in enumerate([*earlier, *configs])}
+    cells = sorted([*now.cells, *kept], key=lambda cell: (order.get(cell.label, len(order)), cell.seed))
+    labels = {cell.label for cell in kept} - set(configs)
+    methods = {
+        **{label: entry for label, entry in before.study.get("methods", {}).items() if label in labels},
+        **now.study.get("methods", {}),
     }
+    changed = {
+        "cells": tuple(cells),
+        "seeds": tuple(sorted({cell.seed for cell in cells})),
+        "searches": (*now.searches, *(entry for entry in before.searches if entry.label in labels)),
+        "config_by_label": {**configs, **{label: earlier[label] for label in sorted(labels & earlier.keys())}},
+        "inner_attacks": {**before.inner_attacks, **now.inner_attacks},
+        "study": {**now.study, "methods": methods},
+    }
+    return now.model_copy(update=changed)
+
+
+def write_manifest(store: Store, manifest: Manifest) -> None:
+    """Also keeps what the stored one has besides; two writers follow each other."""
+    with alone(store, f"studies-{manifest.name}"):
+        before = None
+        with contextlib.suppress(BrokenRecord):
+            before = store.manifest(manifest.name)
+        store.write_record(united(before, manifest))

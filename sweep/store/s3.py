@@ -17,6 +17,7 @@ from sweep.store.base import Entry, Store
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 READERS = 16
+READ_SECONDS = 30  # a service that says nothing for so long is asked again, then given up
 
 
 class StoreUnreachable(UserError, OSError):
@@ -146,7 +147,12 @@ def _connect(endpoint: str | None, region: str | None) -> tuple[Any, tuple[type[
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
         raise UserError("s3:// stores need boto3; install it with: pip install 'robustsweep[cluster]'") from None
-    config = Config(retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, max_pool_connections=READERS)
+    config = Config(
+        retries={"max_attempts": 5, "mode": "standard"},
+        connect_timeout=10,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=READERS,
+    )
     try:
         client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1", config=config)
     except (ValueError, BotoCoreError) as fault:

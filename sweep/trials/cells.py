@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import search_spaces
-from sweep.store.base import FORMAT, Store
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.records import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study
-from sweep.trials.identity import digest, folder, trial_hashes
+from sweep.trials.identity import search_id, trial_hashes
 from trainers import composition, declarations, suites
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
@@ -51,29 +51,7 @@ def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) 
 
 
 def display(study: Study, label: str) -> str:
-    return study.methods[label].display or _display_name(study.method(label))
-
-
-@cache
-def _display_name(method: str) -> str:
-    return composition.display_name(method)
-
-
-def search_id(study: Study, label: str) -> str:
-    """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
-    from optuna.distributions import distribution_to_json
-
-    search, config = study.search[label], study.search_config(label, {})
-    facts = {
-        "config": config.model_dump(mode="python"),
-        "search": search.model_dump(mode="python"),
-        "space": {
-            name: json.loads(distribution_to_json(item))
-            for name, item in search_spaces.space(config.method, search.space).items()
-        },
-        "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
-    }
-    return f"{label}-{digest(facts)[:16]}"
+    return study.methods[label].display or composition.display_name(study.method(label))
 
 
 def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
@@ -81,15 +59,20 @@ def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
     chosen = {}
     for label in study.searches():
         record = store.search_record(search_id(study, label))
-        if record and record["status"] == "done":
-            chosen[label] = dict(record["chosen"])
+        if record is not None and record.status == "done" and record.chosen is not None:
+            chosen[label] = dict(record.chosen)
     return chosen
+
+
+def stored_cells(study: Study, store: Store) -> list[Cell]:
+    """Every trial of the study, with what its finished searches chose."""
+    return expand(study, chosen_values(study, store))
 
 
 def states(cells: list[Cell], store: Store) -> list[str]:
     """For each cell: done, collapsed, failed, broken, missing, or waiting for its search."""
     stored = store.trial_states()
-    return ["waiting" if c.trial is None else stored.get(folder(c.trial), "missing") for c in cells]
+    return ["waiting" if c.trial is None else stored.get(layout.short(c.trial), "missing") for c in cells]
 
 
 def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
@@ -116,37 +99,33 @@ def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
     return list(dict.fromkeys([*evaluated_checkpoints(study, config), "last"]))
 
 
-def manifest(study: Study, cells: list[Cell]) -> dict[str, Any]:
+def manifest(study: Study, cells: list[Cell]) -> Manifest:
     """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
-    return {
-        "kind": "study",
-        "format": FORMAT,
-        "name": study.name,
-        "title": study.title,
-        "study": study.model_dump(mode="json"),
-        "dataset": study.dataset,
-        "model": study.model,
-        "epsilon": study.evaluation.epsilon,
-        "protocol": study.selection.protocol,
-        "checkpoint": study.selection.headline,
-        "seeds": list(study.seeds),
-        "cells": [
-            {
-                "label": cell.label,
-                "display": cell.display,
-                "method": cell.method,
-                "hyperparameters": cell.hyperparameters,
-                "seed": cell.seed,
-                "trial": cell.trial,
-            }
+    return Manifest(
+        name=study.name,
+        title=study.title,
+        study=study.model_dump(mode="json"),
+        dataset=study.dataset,
+        model=study.model,
+        epsilon=study.evaluation.epsilon,
+        protocol=study.selection.protocol,
+        checkpoint=study.selection.headline,
+        seeds=study.seeds,
+        cells=tuple(
+            PlannedCell(
+                label=cell.label,
+                display=cell.display,
+                method=cell.method,
+                hyperparameters=cell.hyperparameters,
+                seed=cell.seed,
+                trial=cell.trial,
+            )
             for cell in cells
-        ],
-        "searches": [{"label": label, "id": search_id(study, label)} for label in study.searches()],
-        "attacks": [{"id": a.id, "name": a.name, "epsilon": a.epsilon} for a in evaluation_attacks(study)],
-        "config_by_label": {
-            cell.label: cell.config.model_dump(mode="json", exclude={"seed"})
-            for cell in cells
-            if cell.seed == study.seeds[0]
+        ),
+        searches=tuple(PlannedSearch(label=label, id=search_id(study, label)) for label in study.searches()),
+        attacks=tuple(PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon) for a in evaluation_attacks(study)),
+        config_by_label={
+            cell.label: cell.config.model_copy(update={"seed": 0}) for cell in cells if cell.seed == study.seeds[0]
         },
-        "inner_attacks": {label: declarations.inner_attack(study.method(label)) for label in study.labels},
-    }
+        inner_attacks={label: declarations.inner_attack(study.method(label)) for label in study.labels},
+    )

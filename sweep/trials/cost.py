@@ -1,37 +1,30 @@
-"""What the rest of a study costs, from a measured micro-benchmark of each (model, method) on the devices at hand."""
+"""What a training or an attack costs, in passes of images through the network and, once measured, in seconds."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 from sweep.errors import UserError
-from sweep.listing import columns, size
-from sweep.store.base import Store
-from sweep.studies.model import Study
-from sweep.trials import cells as plan
-from sweep.trials.disk import planned_bytes
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
 PRUNED_SHARE = 0.6  # of a search's epochs that are trained after pruning, as seen on digits
 # Forward-backward passes per image. AutoAttack's depends on how many images survive: here about half do.
 ATTACK_STEPS = {"clean": 0.4, "fgsm": 1.4, "spsa": 17_000.0, "autoattack": 1_800.0}
-SAMPLE_CPU = 16  # images per measured batch of a large network on a CPU; a whole batch would take minutes
 
 
-def relative_cost(config: TrialConfig) -> float:
+def training_cost(config: TrialConfig) -> float:
     """Passes of images through the network, roughly and unmeasured: enough to start the longest trial first."""
     recipe = config.recipe
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
     base = config.method.split("+")[0]
     passes = 1.0 if base == "st" else {"mma": 3.0}.get(base, 1.0) * (1 + recipe.attack.steps)
     return length * recipe.batch_size * (passes + (2.0 if config.awp else 0.0) + 1.0)
+
+
+def attack_cost(kind: str, steps: int | None) -> float:
+    """Forward-backward passes for each image."""
+    return ATTACK_STEPS.get(kind, float(steps or 1) + 0.4)
 
 
 def batches(config: TrialConfig) -> int:
@@ -44,63 +37,6 @@ def epochs(config: TrialConfig) -> int:
     return config.recipe.epochs if steps is None else -(-steps // batches(config))
 
 
-def estimate(
-    study: Study,
-    cells: Sequence[plan.Cell],
-    store: Store,
-    *,
-    address: str | None = None,
-    budget: str | None = None,
-) -> dict[str, Any]:
-    """Device-hours by stage, wall time on this cluster, disk; what is stored already costs nothing."""
-    from sweep.engine import budget_hours
-
-    limit = budget_hours(budget)
-    missing = _missing(study, cells, store)
-    wanted = {_key(config): config for config, _, _ in missing}
-    speeds, at_once, device = _measure_all(study, list(wanted.values()), address)
-    rows: dict[str, dict[str, float]] = {}
-    for config, stage, evaluations in missing:
-        speed = speeds[_key(config)]
-        row = rows.setdefault(config.method, {"search": 0.0, "train": 0.0, "evaluate": 0.0, "trials": 0.0})
-        share = PRUNED_SHARE if stage == "search" else 1.0 if stage == "train" else 0.0
-        row[stage if stage == "search" else "train"] += share * training_seconds(config, speed) / 3600
-        row["evaluate"] += sum(evaluation_seconds(*facts, speed) for facts in evaluations) / 3600
-        row["trials"] += stage != "evaluate"
-    total = sum(row[stage] for row in rows.values() for stage in ("search", "train", "evaluate"))
-    trained = [config for config, stage, _ in missing if stage != "evaluate"]
-    longest = max((training_seconds(config, speeds[_key(config)]) / 3600 for config in trained), default=0.0)
-    return {
-        "device": device,
-        "at_once": at_once,
-        "methods": rows,
-        "seconds_per_step": {key: speed["step"] for key, speed in speeds.items()},
-        "device_hours": total,
-        "wall_hours": max(total / at_once, longest) if total else 0.0,
-        "disk_bytes": planned_bytes(study, store, at_once),
-        "budget_hours": limit,
-        "within_budget": limit is None or total <= limit,
-    }
-
-
-def describe(cost: Mapping[str, Any]) -> str:
-    rows = [
-        (name, f"{row['trials']:.0f}", *(f"{row[stage]:.3g}" for stage in ("search", "train", "evaluate")))
-        for name, row in cost["methods"].items()
-    ]
-    lines = [f"estimated from a measurement on {cost['device']}, {cost['at_once']} trials at once; in device-hours:"]
-    if rows:
-        lines.append(columns(("method", "trials", "search", "train", "evaluate"), rows))
-    lines.append(
-        f"{cost['device_hours']:.3g} device-hours, {cost['wall_hours']:.3g} hours of wall time, "
-        f"{size(cost['disk_bytes'])} of disk"
-    )
-    if cost["budget_hours"] is not None:
-        verdict = "suffices" if cost["within_budget"] else "does not suffice: the sweep would stop there"
-        lines.append(f"the budget of {cost['budget_hours']:g} device-hours {verdict}")
-    return "\n".join(lines)
-
-
 def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
     recipe, selection = config.recipe, config.selection
     steps = recipe.steps or recipe.epochs * batches(config)
@@ -110,120 +46,17 @@ def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
     return steps * speed["step"] + evaluations * (test + selection.validation) * per_image
 
 
-def evaluation_seconds(kind: str, steps: int | None, images: int, speed: Mapping[str, float]) -> float:
-    return images * speed["pass"] * ATTACK_STEPS.get(kind, float(steps or 1) + 0.4)
-
-
-def _missing(
-    study: Study, cells: Sequence[plan.Cell], store: Store
-) -> list[tuple[TrialConfig, str, list[tuple[str, int | None, int]]]]:
-    """Configuration, stage and evaluations of everything that is not stored."""
-    from sweep.evaluation.asked import evaluations_of
-
-    evaluated = set(store.evaluation_paths())
-    found: list[tuple[TrialConfig, str, list[tuple[str, int | None, int]]]] = []
-    for cell, state in zip(cells, plan.states(list(cells), store), strict=True):
-        if state in ("failed", "collapsed"):
-            continue
-        if cell.trial is None:
-            cell = replace(cell, trial="")  # its search has not chosen: nothing of it can be stored
-        left = [one for one in evaluations_of(study, cell) if one.record not in evaluated]
-        stage = "evaluate" if state == "done" else "train"
-        if left or stage == "train":
-            found.append((cell.config, stage, [(one.attack.kind, one.attack.steps, one.images) for one in left]))
-    for label, search in study.searches().items():
-        if any(cell.label == label and cell.trial is None for cell in cells):
-            found += [(study.search_config(label, {}), "search", [])] * search.candidates
-    return found
-
-
-def _key(config: TrialConfig) -> str:
-    attack = config.recipe.attack
-    return f"{config.model} {config.method} {config.recipe.batch_size} {attack.steps} {config.selection.steps}"
-
-
-def _measure_all(
-    study: Study, configs: Sequence[TrialConfig], address: str | None
-) -> tuple[dict[str, dict[str, float]], int, str]:
-    """Seconds per step of each configuration, how many trials fit at once, and the device."""
-    from trainers import plugins
-
-    texts = [config.model_dump_json() for config in configs]
-    if address is None:
-        import os
-
-        from sweep.cluster.devices import local_resources
-
-        resources, at_once = local_resources(study, os.cpu_count() or 1)
-        answers = measure(texts, resources.cpus, plugins.sources())
-    else:
-        import ray
-
-        from sweep.cluster import devices
-        from sweep.cluster.session import connected
-
-        with connected(address):
-            chosen = devices.choose(study)
-            at_once = devices.slots(chosen)
-            faults = [] if any(chosen.fits(node["Resources"]) for node in devices.nodes()) else [str(chosen)]
-            if faults:
-                raise UserError(f"one trial needs {faults[0]}, but no node of the cluster has that much")
-            task = ray.remote(num_cpus=chosen.cpus, num_gpus=chosen.gpus, max_retries=1)(measure)
-            answers = ray.get(task.remote(texts, chosen.cpus, plugins.sources()))
-    return dict(zip(map(_key, configs), answers["speeds"], strict=True)), at_once, str(answers["device"])
-
-
-def measure(texts: Sequence[str], cpus: float, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Times steps of these configurations on random images, on the device of this process."""
-    import torch
-
-    from sweep.cluster.worker import device, device_name
-    from trainers import plugins
-
-    for name, source in sources.items():
-        plugins.load_source(name, source)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, int(cpus)))
-    try:
-        speeds = [_speed(TrialConfig.model_validate(json.loads(text)), device()) for text in texts]
-    finally:
-        torch.set_num_threads(threads)
-    return {"speeds": speeds, "device": device_name()}
-
-
-def _speed(config: TrialConfig, device: str) -> dict[str, float]:
-    """Seconds of one optimizer step, and of one forward-backward pass per image."""
-    import torch
-
-    from trainers.data.bundle import DataBundle
-    from trainers.evaluate import pgd_accuracy
-    from trainers.train import Training
-
-    facts = dataset_facts(config.dataset)
-    quick = device == "cuda" or config.model == "small_cnn"
-    sample = config.recipe.batch_size if quick else min(SAMPLE_CPU, config.recipe.batch_size)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (2 * sample, *facts.shape), dtype=torch.uint8, generator=generator)
-    labels = torch.arange(2 * sample) % facts.classes
-    bundle = DataBundle(config.dataset, images, labels, images[:sample], labels[:sample])
-    # Two epochs are timed, neither of them the last one, which is evaluated.
-    epochs = max(3, config.recipe.epochs)
-    recipe = config.recipe.model_copy(update={"batch_size": sample, "steps": None, "epochs": epochs})
-    selection = config.selection.model_copy(
-        update={"validation": 0, "images": None, "every": 10**6, "protocol": "paper"}
-    )
-    short = config.model_copy(
-        update={"recipe": recipe, "selection": selection, "train_images": None, "test_images": None, "ddpm": None}
-    )
-    with tempfile.TemporaryDirectory(prefix="robustsweep-cost-") as folder:
-        training = Training(short, Path(folder), None, torch.device(device), bundle)
-        training.epoch = max(0, recipe.epochs - 3)  # past every warm-up, short of the last epoch's evaluation
-        training.run_epoch()
-        started = time.perf_counter()
-        training.run_epoch()
-        step = (time.perf_counter() - started) / 2
-        model, steps = training.evaluated_model, 3
-        started = time.perf_counter()
-        pgd_accuracy(model, images[:sample], labels[:sample], epsilon=0.03, step_size=0.01, steps=steps, device=device)
-        single = (time.perf_counter() - started) / (steps + 0.4) / sample
-    return {"step": step * config.recipe.batch_size / sample, "pass": single}
+def budget_hours(text: str | None) -> float | None:
+    """'500h', '30min', '1.5h' or a plain number of hours."""
+    if text is None:
+        return None
+    for unit, hours in (("min", 1 / 60), ("h", 1.0), ("d", 24.0), ("", 1.0)):
+        number = text.strip().removesuffix(unit) if unit else text.strip()
+        if text.strip().endswith(unit):
+            try:
+                value = float(number) * hours
+            except ValueError:
+                continue
+            if value >= 0:
+                return value
+    raise UserError(f"--budget {text}: must be device-hours such as 500h, or 30min, or 2d")

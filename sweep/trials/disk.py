@@ -1,14 +1,12 @@
-"""How much room a study's checkpoints take, and whether a folder takes anything at all. Loads no torch."""
+"""How much room a study's checkpoints take."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from collections.abc import Sequence
 
-from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
+from sweep.trials import cells as planned
 from trainers.config import TrialConfig
 
 # Parameters and buffers; the classifier of another number of classes makes no difference here.
@@ -19,16 +17,6 @@ PARAMETERS = {
     "small_cnn": 800_000,
 }
 BYTES_PER_NUMBER = 4
-
-
-def make_folder(out: Path) -> None:
-    """For what a command writes; refused where nothing can be written."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as fault:
-        raise UserError(f"cannot write to {out}: {fault.strerror}; name another folder by --out") from None
 
 
 def trial_bytes(config: TrialConfig) -> int:
@@ -43,9 +31,9 @@ def resume_bytes(config: TrialConfig) -> int:
     return 2 * copies * PARAMETERS[config.model] * BYTES_PER_NUMBER
 
 
-def planned_bytes(study: Study, store: Store, at_once: int) -> int:
-    cells = plan.expand(study, plan.chosen_values(study, store))
-    states = zip(cells, plan.states(cells, store), strict=True)
+def planned_bytes(study: Study, store: Store, at_once: int, cells: Sequence[planned.Cell] | None = None) -> int:
+    cells = planned.stored_cells(study, store) if cells is None else list(cells)
+    states = zip(cells, planned.states(list(cells), store), strict=True)
     wanted = [cell.config for cell, state in states if state in ("missing", "waiting", "broken")]
     for label, search in study.searches().items():
         if any(cell.label == label and cell.trial is None for cell in cells):

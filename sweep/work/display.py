@@ -1,86 +1,22 @@
-"""What a sweep is doing, for people: a live view in a terminal, plain lines elsewhere, and a closing summary."""
+"""What a sweep is doing, for people: a live view in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sweep.work.tasks import Job
-    from sweep.work.work import Work
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from sweep.work.ready import Assigned
+from sweep.work.summary import duration
+from sweep.work.tasks import STAGES
+from sweep.work.work import Work
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 15.0
-NAMES = {"candidate": "search", "train": "train", "evaluate": "evaluate", "diagnose": "diagnose"}
-
-
-@dataclass
-class Summary:
-    """How a run ended."""
-
-    study: str
-    complete: bool
-    all_there: bool = False
-    interrupted: bool = False
-    done: dict[str, int] = field(default_factory=dict)
-    failed: list[dict[str, Any]] = field(default_factory=list)
-    left: int = 0
-    seconds: float = 0.0
-    device_hours: float = 0.0
-    device_use: float | None = None
-    budget_reached: bool = False
-    written: list[Path] = field(default_factory=list)
-    store: str = ""
-    command: str = ""
-
-    def text(self) -> str:
-        lines = []
-        if self.all_there:
-            lines.append(f"{self.study}: all was there, nothing to compute")
-        else:
-            did = ", ".join(f"{self.done.get(kind, 0)} {noun}" for kind, noun in _DONE.items())
-            use = f", devices {self.device_use:.0%} busy" if self.device_use is not None else ""
-            lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
-        for failure in self.failed:
-            lines += _failure(failure)
-        if self.budget_reached:
-            lines.append(f"the budget is used up; {self.left} pieces of work are left")
-        elif self.interrupted:
-            lines.append("stopped; everything finished is kept, and trials go on from their last epoch")
-        elif not self.complete and not self.failed:
-            lines.append(f"{self.left} pieces of work are left")
-        if not self.complete and self.command:
-            lines.append(f"to go on: {self.command}")
-        lines.append(f"store: {self.store}")
-        figures = [path for path in self.written if path.suffix in (".svg", ".png")]
-        lines += [f"written: {path}" for path in self.written if path.parent.name != "plots"]
-        if figures:
-            lines.append(f"written: {figures[0].parent} ({len({path.stem for path in figures})} figures)")
-        return "\n".join(lines)
-
-
-_DONE = {"candidate": "candidates", "train": "trainings", "evaluate": "evaluation shards"}
-
-
-def _failure(failure: dict[str, Any]) -> list[str]:
-    if failure.get("stored"):
-        return [f"failed before: {failure['title']} (trial {failure['trial'][:16]}); run again with --retry-failed"]
-    lines = [f"failed: {failure['title']}: {failure['reason']}"]
-    lines += [f"    {line}" for line in failure.get("log", [])[-8:]]
-    if failure.get("command"):
-        lines.append(f"    run it again: {failure['command']}")
-    return lines
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 class Display:
@@ -93,9 +29,6 @@ class Display:
         self._last = ""
         self._live: Any = None
         if shown and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
             self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
             self._live.start()
 
@@ -115,9 +48,9 @@ class Display:
 
     def line(self, work: Work) -> str:
         stages = [
-            f"{noun} {work.done[kind]} done, {_running(work, kind)} running"
-            for kind, noun in NAMES.items()
-            if work.done[kind] or _running(work, kind)
+            f"{stage} {work.done[stage]} done, {_running(work, stage)} running"
+            for stage in STAGES
+            if work.done[stage] or _running(work, stage)
         ]
         parts = [*stages, f"{len(work.failed)} failed"]
         if work.best:
@@ -139,18 +72,16 @@ class Display:
             self._live.stop()
 
     def _table(self, work: Work) -> Any:
-        from rich.table import Table
-
         table = Table(title=f"{self.title}  {duration(time.monotonic() - self.started)}", title_justify="left")
         for column in ("stage", "done", "running", "waiting", "now"):
             table.add_column(column)
-        for kind, noun in NAMES.items():
-            now = [_now(job) for job in work.running if job.kind == kind and job.started]
+        for stage in STAGES:
+            now = [_now(one) for one in work.running if one.task.stage == stage and one.started]
             shown = ", ".join(now[:4]) + (f" and {len(now) - 4} more" if len(now) > 4 else "")
-            waiting = sum(job.kind == kind for job in (*work.ready, *work.running) if not job.started)
-            if not (now or waiting or work.done[kind]):
+            waiting = work.waiting(stage)
+            if not (now or waiting or work.done[stage]):
                 continue
-            table.add_row(noun, str(work.done[kind]), str(len(now)), str(waiting), shown)
+            table.add_row(stage, str(work.done[stage]), str(len(now)), str(waiting), shown)
         best = ", ".join(
             f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]
         )
@@ -158,8 +89,8 @@ class Display:
         return table
 
 
-def _now(job: Job) -> str:
-    return f"{job.title} {job.share:.0%}" if job.share else job.title
+def _now(assigned: Assigned) -> str:
+    return f"{assigned.task.title} {assigned.share:.0%}" if assigned.share else assigned.task.title
 
 
 def _time_left(work: Work) -> str:
@@ -167,5 +98,5 @@ def _time_left(work: Work) -> str:
     return "unknown" if seconds is None else f"about {duration(seconds)}"
 
 
-def _running(work: Work, kind: str) -> int:
-    return sum(job.kind == kind and job.started for job in work.running)
+def _running(work: Work, stage: str) -> int:
+    return sum(one.task.stage == stage and one.started for one in work.running)

@@ -15,6 +15,7 @@ from ray.tune.callback import Callback
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.studies.model import Study
+from sweep.work.tasks import Task
 
 
 class Curves(Callback):
@@ -27,7 +28,7 @@ class Curves(Callback):
         self.broken = False
         self._runs: dict[str, Any] = {}
 
-    def open(self, name: str, job: Mapping[str, Any]) -> Any:
+    def open(self, name: str, task: Task) -> Any:
         """A new run, which `log` and `close` get back."""
         raise NotImplementedError
 
@@ -44,8 +45,8 @@ class Curves(Callback):
             return
         try:
             if trial.trial_id not in self._runs:
-                job = trial.config["job"]
-                self._runs[trial.trial_id] = self.open(run_name(self.study, job), job)
+                task: Task = trial.config["task"]
+                self._runs[trial.trial_id] = self.open(run_name(self.study, task), task)
             self.log(self._runs[trial.trial_id], curve_values(result), result["epoch"])
         except Exception as fault:  # a server that does not answer is no reason to end a sweep
             self.broken = True
@@ -72,7 +73,7 @@ class TensorBoard(Curves):
 
     package = "tensorboardX"
 
-    def open(self, name: str, job: Mapping[str, Any]) -> Any:
+    def open(self, name: str, task: Task) -> Any:
         from tensorboardX import SummaryWriter
 
         return SummaryWriter(str(self.folder / "tensorboard" / name), write_to_disk=True)
@@ -91,7 +92,7 @@ class Wandb(Curves):
 
     package = "wandb"
 
-    def open(self, name: str, job: Mapping[str, Any]) -> Any:
+    def open(self, name: str, task: Task) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("WANDB_CACHE_DIR", str(self.folder / "wandb" / "cache"))  # not the home folder
         import wandb
@@ -100,7 +101,7 @@ class Wandb(Curves):
             project=os.environ.get("WANDB_PROJECT", "robustsweep"),
             group=self.study,
             name=name,
-            config=dict(job["config"]),
+            config=task.config.model_dump(mode="json"),
             dir=os.environ.get("WANDB_DIR", str(self.folder)),
             reinit="create_new",  # several trials run at once
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True),
@@ -118,12 +119,12 @@ class MLflow(Curves):
 
     package = "mlflow"
 
-    def open(self, name: str, job: Mapping[str, Any]) -> Any:
+    def open(self, name: str, task: Task) -> Any:
         client = self._client()
         known = client.get_experiment_by_name(self.study)
         experiment = known.experiment_id if known else client.create_experiment(self.study)
-        run = client.create_run(experiment, run_name=name, tags={"trial": job["trial"], "label": job["label"]}).info
-        for key, value in (*job["config"]["hyperparameters"].items(), ("seed", job["seed"])):
+        run = client.create_run(experiment, run_name=name, tags={"trial": task.trial, "label": task.label}).info
+        for key, value in (*task.config.hyperparameters.items(), ("seed", task.config.seed)):
             client.log_param(run.run_id, key, value)
         return client, run.run_id
 
@@ -146,9 +147,9 @@ class MLflow(Curves):
 KINDS: dict[str, type[Curves]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
 
 
-def run_name(study: str, job: Mapping[str, Any]) -> str:
-    what = "candidate" if job["kind"] == "candidate" else f"seed{job['seed']}"
-    return f"{study}/{job['label']}-{what}-{job['trial'][:8]}"
+def run_name(study: str, task: Task) -> str:
+    what = "candidate" if task.stage == "search" else f"seed{task.config.seed}"
+    return f"{study}/{task.label}-{what}-{task.trial[:8]}"
 
 
 def curve_values(result: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How long the rest of a sweep takes, judged by how long its pieces took so far."""
+"""How long the rest of a sweep takes, judged by how long its tasks took so far."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from sweep.work.tasks import Job
-
-# Trainings and attacks get a pace each: how they compare is only guessed until pieces of both are done.
-STAGES = {"candidate": "train", "train": "train", "evaluate": "evaluate", "diagnose": "diagnose"}
+from sweep.work.ready import Assigned
 
 
 class Pace:
+    """Trainings and attacks get a pace each: how they compare is only guessed until tasks of both are done."""
+
     def __init__(self) -> None:
         self._cost: dict[str, float] = defaultdict(float)
         self._seconds: dict[str, float] = defaultdict(float)
-        self._busy = 0.0  # with the starts of processes, which later pieces find running
+        self._busy = 0.0  # with the starts of processes, which later tasks find running
         self._began: float | None = None
 
-    def begin(self, job: Job) -> None:
-        job.began, job.resumed_at = time.monotonic(), None
-        self._began = self._began or job.began
+    def begin(self, assigned: Assigned) -> None:
+        assigned.began, assigned.resumed_at = time.monotonic(), None
+        self._began = self._began or assigned.began
 
-    def end(self, job: Job) -> None:
-        if job.began:  # what another driver did took no time here
-            taken = time.monotonic() - job.began
-            self._cost[STAGES[job.kind]] += job.cost * (1 - (job.resumed_at or 0.0))
-            self._seconds[STAGES[job.kind]] += min(taken, job.seconds or taken)
+    def end(self, assigned: Assigned) -> None:
+        if assigned.began:  # what another driver did took no time here
+            taken = time.monotonic() - assigned.began
+            self._cost[kind(assigned)] += assigned.task.cost * (1 - (assigned.resumed_at or 0.0))
+            self._seconds[kind(assigned)] += min(taken, assigned.seconds or taken)
             self._busy += taken
 
-    def seconds_left(self, left: Mapping[str, float], running: Iterable[Job]) -> float | None:
-        """Wall time for this much cost of each stage, as many pieces at once as so far; None before the first epoch."""
+    def seconds_left(self, left: Mapping[str, float], running: Iterable[Assigned]) -> float | None:
+        """Wall time for this much cost of each kind, as many tasks at once as so far; None before the first epoch."""
         now = time.monotonic()
         busy, costs, taken = self._busy, self._cost.copy(), self._seconds.copy()
-        for job in running:
-            if job.began:
-                busy += now - job.began
-            if job.began and job.resumed_at is not None:
-                costs[STAGES[job.kind]] += job.done_here
-                taken[STAGES[job.kind]] += now - job.began
+        for assigned in running:
+            if assigned.began:
+                busy += now - assigned.began
+            if assigned.began and assigned.resumed_at is not None:
+                costs[kind(assigned)] += assigned.done_here
+                taken[kind(assigned)] += now - assigned.began
         cost, seconds = sum(costs.values()), sum(taken.values())
         if not cost or self._began is None:
             return None
@@ -48,8 +47,13 @@ class Pace:
         return sum(amount * rates[name] for name, amount in left.items()) / at_once
 
 
+def kind(assigned: Assigned) -> str:
+    """Candidates of a search are trainings too."""
+    return "train" if assigned.task.stage == "search" else assigned.task.stage
+
+
 def _rate(done: float, seconds: float, left: float, of_all: float) -> float:
-    """Seconds for a unit of cost. First pieces are not typical: they count by the share that is done."""
+    """Seconds for a unit of cost. First tasks are not typical: they count by the share that is done."""
     if not done:
         return of_all
     weight = done / (done + 0.2 * (done + left))

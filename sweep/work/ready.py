@@ -1,60 +1,95 @@
-"""Pieces of work that wait for a device, the most urgent first."""
+"""Tasks that wait for a device, the most urgent first, and how far those are that have one."""
 
 from __future__ import annotations
 
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from sweep.work.tasks import Job
+from sweep.work.tasks import STAGES, Task, Training
+
+
+@dataclass(eq=False)
+class Assigned:
+    """A task on its way through a sweep."""
+
+    task: Task
+    not_before: float = 0.0  # another driver has it: asked again then
+    fills_column: bool = False  # all trainings of its label have ended
+    started: bool = False
+    began: float = 0.0  # by the monotonic clock
+    seconds: float = 0.0  # that its worker says it took
+    resumed_at: float | None = None  # the share of its training that was done before it began, known at its first epoch
+    share: float = 0.0  # of its training that is done
+
+    @property
+    def done_here(self) -> float:
+        """The cost of what was trained since it began."""
+        return self.task.cost * (self.share - (self.resumed_at or 0.0))
+
+    def reached(self, epoch: int) -> None:
+        """An epoch, counted from 0, has ended."""
+        if self.resumed_at is None:
+            self.resumed_at = min(1.0, epoch / self.task.epochs)
+        self.share = min(1.0, (epoch + 1) / self.task.epochs)
+
+    @property
+    def order(self) -> tuple[int, bool, float]:
+        """By stage; then labels whose trainings have all ended, because their columns of the tables become whole; then
+        the longest first."""
+        return STAGES.index(self.task.stage), not self.fills_column, -self.task.cost
 
 
 class Ready:
     """Knows which labels are still being trained, because evaluations of whole columns go before others."""
 
     def __init__(self) -> None:
-        self._jobs: list[Job] = []
-        self._known: set[tuple[str, str]] = set()
+        self._waiting: list[Assigned] = []
+        self._known: set[str] = set()
         self._trainings: Counter[str] = Counter()  # of each label, those that have not ended
         self._stale = False  # a label began or ended its trainings: sorted when somebody takes, not ten thousand times
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._waiting)
 
-    def __iter__(self) -> Iterator[Job]:
-        return iter(self._jobs)
+    def __iter__(self) -> Iterator[Assigned]:
+        return iter(self._waiting)
 
-    def add(self, job: Job) -> None:
+    def add(self, task: Task) -> None:
         """Nothing is added twice."""
-        if (job.kind, job.name) not in self._known:
-            self._known.add((job.kind, job.name))
-            if job.kind == "train":
-                self._trainings[job.label] += 1
+        if task.name not in self._known:
+            self._known.add(task.name)
+            if type(task) is Training:
+                self._trainings[task.label] += 1
                 self._stale = True
-            self.put_back(job)
+            self.put_back(Assigned(task))
 
-    def put_back(self, job: Job) -> None:
-        job.fills_column = self._fills_column(job)
-        bisect.insort(self._jobs, job, key=lambda one: one.order)
+    def put_back(self, assigned: Assigned) -> None:
+        assigned.fills_column = self._fills_column(assigned)
+        bisect.insort(self._waiting, assigned, key=lambda one: one.order)
 
-    def take(self, may_have: Callable[[Job], bool]) -> Job | None:
+    def take(self, may_have: Callable[[Assigned], bool]) -> Assigned | None:
         """The most urgent one for which `may_have` holds."""
         if self._stale:
             self._sort()
-        for place, job in enumerate(self._jobs):
-            if may_have(job):
-                return self._jobs.pop(place)
+        for place, assigned in enumerate(self._waiting):
+            if may_have(assigned):
+                return self._waiting.pop(place)
         return None
 
     def training_ended(self, label: str) -> None:
         self._trainings[label] -= 1
         self._stale = self._stale or not self._trainings[label]
 
-    def _fills_column(self, job: Job) -> bool:
-        return job.kind == "evaluate" and not self._trainings[job.label]
+    def is_trained(self, label: str) -> bool:
+        return not self._trainings[label]
+
+    def _fills_column(self, assigned: Assigned) -> bool:
+        return assigned.task.stage == "evaluate" and self.is_trained(assigned.task.label)
 
     def _sort(self) -> None:
-        for job in self._jobs:
-            job.fills_column = self._fills_column(job)
-        self._jobs.sort(key=lambda one: one.order)
+        for assigned in self._waiting:
+            assigned.fills_column = self._fills_column(assigned)
+        self._waiting.sort(key=lambda one: one.order)
         self._stale = False

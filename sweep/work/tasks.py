@@ -1,129 +1,264 @@
-"""Pieces of work of a sweep, and the leases on them that keep two drivers from doing the same piece."""
+"""The four kinds of tasks. Each knows when it is done already, how it is done in a worker, and what follows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
-from sweep.evaluation.items import Evaluation
-from sweep.search.search import Candidate, Search
+from sweep.evaluation.asked import Diagnosis
+from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
+from sweep.evaluation.items import Item, run_item
+from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.leases import Claim
-from sweep.trials.cost import epochs
-from sweep.trials.identity import folder
+from sweep.store.encoding import BrokenRecord
+from sweep.store.records import TrialRecord
+from sweep.trials.cost import attack_cost, epochs, training_cost
+from sweep.trials.identity import NUMERICS_VERSION
+from sweep.trials.provenance import device
+from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
 
-LEASE_SECONDS = 60.0
-PRIORITY = {"candidate": 0, "train": 1, "evaluate": 2, "diagnose": 3}
+# In the order of urgency: other work waits for a search; evaluations fill up what trainings leave free.
+STAGES = ("search", "train", "evaluate", "diagnose")
 
 
-@dataclass(eq=False)
-class Job:
-    """One piece of work. `payload` is all that its worker gets to know, as plain values."""
+@dataclass(frozen=True)
+class Setting:
+    """What every task of a sweep is told, wherever it runs."""
 
-    kind: str
-    name: str
-    claim: str
+    store: str
+    data_dir: str
+    cpus: float = 1.0
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    commit: str | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a task finds in the process that runs it; `folder` holds its trial's files."""
+
+    setting: Setting
+    store: Store
+    folder: Path
+    report: Callable[[dict[str, Any]], None]
+
+
+class Driver(Protocol):
+    """What tasks tell the sweep that they belong to."""
+
+    store: Store
+    retry_failed: bool
+
+    def candidate_ended(self, task: CandidateTraining) -> None: ...
+    def candidate_failed(self, task: CandidateTraining) -> None: ...
+    def training_ended(self, task: Training) -> None: ...
+    def training_failed(self, task: Training) -> None: ...
+    def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None: ...
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    stage: ClassVar[str]
     label: str
-    seed: int
-    cost: float  # relative, for the order and the time left
-    payload: dict[str, Any]
-    search: Search | None = None
-    candidate: Candidate | None = None
-    evaluation: Evaluation | None = None
-    not_before: float = 0.0
-    started: bool = False
-    began: float = 0.0  # by the monotonic clock
-    seconds: float = 0.0  # that its worker says it took
-    resumed_at: float | None = None  # the share of its training that was done before it began, known at its first epoch
-    share: float = 0.0  # of its training that is done
-    fills_column: bool = False  # all trainings of its label have ended
+    config: TrialConfig
+    trial: str
 
     @property
-    def done_here(self) -> float:
-        """The cost of what was trained since it began."""
-        return self.cost * (self.share - (self.resumed_at or 0.0))
+    @abstractmethod
+    def name(self) -> str:
+        """Unique among all tasks of a sweep."""
 
-    def reached(self, epoch: int) -> None:
-        """An epoch, counted from 0, has ended."""
-        if self.resumed_at is None:
-            self.resumed_at = min(1.0, epoch / self.payload["epochs"])
-        self.share = min(1.0, (epoch + 1) / self.payload["epochs"])
+    @property
+    def lease(self) -> str:
+        """Who holds this does the task."""
+        return self.name
 
     @property
     def title(self) -> str:
-        if self.candidate is not None:
-            return f"{self.label} candidate {self.candidate.index}"
-        attack = f" {self.evaluation.attack.name}" if self.evaluation else ""
-        return f"{self.label} seed {self.seed}{attack}"
+        return f"{self.label} seed {self.config.seed}"
 
     @property
-    def order(self) -> tuple[int, bool, bool, float]:
-        """Candidates first, since other work waits for a search; then the longest trainings; evaluations fill up.
+    @abstractmethod
+    def cost(self) -> float:
+        """Relative, for the order and the time left."""
 
-        Among these, what is begun is finished: an evaluation that waits in pieces keeps other drivers from it.
-        Then labels whose trainings have all ended, because their columns of the tables become whole.
-        """
-        return PRIORITY[self.kind], "phase" not in self.payload, not self.fills_column, -self.cost
+    @property
+    def epochs(self) -> int:
+        return epochs(self.config)
 
+    @property
+    def retry_options(self) -> str:
+        return f"--methods {self.label} --seeds {self.config.seed} --retry-failed"
 
-class Claims:
-    """The leases that this driver holds."""
+    @abstractmethod
+    def is_stored(self, driver: Driver) -> bool:
+        """Whether somebody else has finished it in the meantime."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._held: dict[str, Claim] = {}
+    @abstractmethod
+    def run(self, place: Workplace) -> str:
+        """In a worker: from what is stored of it to its end; returns how it ended."""
 
-    def take(self, name: str) -> bool:
-        """Whether it is ours, now or already."""
-        if name not in self._held:
-            claim = self.store.claim(name, LEASE_SECONDS)
-            if claim is None:
-                return False
-            self._held[name] = claim
-        return True
+    @abstractmethod
+    def after(self, driver: Driver) -> None:
+        """In the driver, when it has ended well."""
 
-    def release(self, name: str) -> None:
-        claim = self._held.pop(name, None)
-        if claim is not None:
-            claim.release()
-
-    def release_all(self) -> None:
-        for name in list(self._held):
-            self.release(name)
+    @abstractmethod
+    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+        """In the driver, when all retries have failed."""
 
 
-def payload(
-    common: Mapping[str, Any], kind: str, label: str, trial: str, config: TrialConfig, **more: Any
-) -> dict[str, Any]:
-    return {
-        **common,
-        "kind": kind,
-        "label": label,
-        "seed": config.seed,
-        "trial": trial,
-        "folder": f"trials/{folder(trial)}",
-        "config": config.model_dump(mode="json"),
-        "epochs": epochs(config),
-        **more,
-    }
+@dataclass(frozen=True)
+class Training(Task):
+    stage = "train"
+
+    @property
+    def name(self) -> str:
+        return layout.trial_lease(self.trial)
+
+    @property
+    def cost(self) -> float:
+        return training_cost(self.config)
+
+    def is_stored(self, driver: Driver) -> bool:
+        try:
+            record = driver.store.trial_record(self.trial)
+        except BrokenRecord:
+            return False  # computed again, and its record replaced
+        return record is not None and (record.status != "failed" or not driver.retry_failed)
+
+    def run(self, place: Workplace) -> str:
+        return train_trial(self, place)
+
+    def after(self, driver: Driver) -> None:
+        driver.training_ended(self)
+
+    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+        driver.store.write_record(self.failed_record(reason, log))
+        driver.training_failed(self)
+
+    def failed_record(self, reason: str, log: list[str]) -> TrialRecord:
+        return TrialRecord(
+            trial=self.trial,
+            config=self.config,
+            numerics=NUMERICS_VERSION,
+            status="failed",
+            reason=reason,
+            log=tuple(log),
+        )
 
 
-def failed_record(job: Job, reason: str, log: list[str]) -> dict[str, Any]:
-    known = {key: job.payload[key] for key in ("trial", "config", "numerics", "commit", "command")}
-    return {
-        "kind": "trial",
-        "format": 1,
-        **known,
-        "status": "failed",
-        "reason": reason,
-        "curve": [],
-        "checkpoints": {},
-        "metrics": {},
-        "versions": {},
-        "device": "",
-        "wall_seconds": 0.0,
-        "steps": 0,
-        "log": log,
-    }
+@dataclass(frozen=True)
+class CandidateTraining(Training):
+    """A training that a search proposed, ended early at a rung where it is below the cut-off."""
+
+    stage = "search"
+    search: str
+    index: int
+    cut_offs: Mapping[int, float]
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} candidate {self.index}"
+
+    @property
+    def retry_options(self) -> str:
+        return f"--methods {self.label} --retry-failed"  # it is run by its search, not by a seed of the tables
+
+    def is_stored(self, driver: Driver) -> bool:
+        try:
+            pruned = driver.store.candidate_record(self.search, self.trial)
+        except BrokenRecord:
+            pruned = None
+        return pruned is not None or super().is_stored(driver)
+
+    def run(self, place: Workplace) -> str:
+        return train_candidate(self, place)
+
+    def after(self, driver: Driver) -> None:
+        driver.candidate_ended(self)
+
+    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+        driver.store.write_record(self.failed_record(reason, log))
+        driver.candidate_failed(self)
+
+
+@dataclass(frozen=True)
+class EvaluationPiece(Task):
+    """Some images of one phase of an evaluation; the evaluation as a whole is leased."""
+
+    stage = "evaluate"
+    item: Item
+    share: float  # of its evaluation
+
+    @property
+    def lease(self) -> str:
+        return evaluation_lease(self.item.evaluation.folder)
+
+    @property
+    def name(self) -> str:
+        return f"{self.lease}-{self.item.phase}-{self.item.first}-{self.item.last}"
+
+    @property
+    def title(self) -> str:
+        return f"{super().title} {self.item.evaluation.attack.name}"
+
+    @property
+    def cost(self) -> float:
+        attack = self.item.evaluation.attack
+        return self.share * self.item.evaluation.images * attack_cost(attack.kind, attack.steps)
+
+    def is_stored(self, driver: Driver) -> bool:
+        return False  # its evaluation was looked at when it was opened, and is ours since
+
+    def run(self, place: Workplace) -> str:
+        """It saves after every batch, so a retry computes only what is missing."""
+        evaluation, setting = self.item.evaluation, place.setting
+        model, images, labels = trial_parts(
+            setting.store, evaluation.trial, evaluation.checkpoint, setting.data_dir, device()
+        )
+        for done in run_item(place.store, self.item, model, images, labels, device=device(), commit=setting.commit):
+            place.report({"images": done})
+        return "done"
+
+    def after(self, driver: Driver) -> None:
+        driver.piece_ended(self)
+
+    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+        driver.piece_ended(self, failed=True)
+
+
+@dataclass(frozen=True)
+class DiagnosisTask(Task):
+    stage = "diagnose"
+    diagnosis: Diagnosis
+
+    @property
+    def name(self) -> str:
+        return self.diagnosis.record.removesuffix(".json").replace("/", "-")
+
+    @property
+    def cost(self) -> float:
+        return 1.0
+
+    def is_stored(self, driver: Driver) -> bool:
+        return stored_diagnosis(driver.store, self.diagnosis) is not None
+
+    def run(self, place: Workplace) -> str:
+        setting = place.setting
+        diagnose_trial(place.store, self.diagnosis, setting.data_dir, device=device(), commit=setting.commit)
+        return "done"
+
+    def after(self, driver: Driver) -> None:
+        """Nothing waits for it."""
+
+    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+        """The trial itself is fine: the next run tries again."""
+
+
+def evaluation_lease(folder: str) -> str:
+    return folder.replace("/", "-")

@@ -5,21 +5,44 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from sweep.cluster.worker import candidate_path
-from sweep.evaluation import asked as evaluation_work
-from sweep.evaluation.items import Evaluation, next_items
-from sweep.search.search import Search
-from sweep.search.stored import POLL_SECONDS, Searches, store_search
-from sweep.store.base import BrokenRecord, Store
+from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of
+from sweep.evaluation.items import conclude, open_items
+from sweep.search.search import Candidate, Search
+from sweep.search.stored import POLL_SECONDS, OpenSearches, store_search
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.leases import HeldLeases
+from sweep.store.manifests import write_manifest
+from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
-from sweep.trials.cost import relative_cost
-from sweep.trials.identity import folder
-from sweep.work.pace import STAGES, Pace
-from sweep.work.ready import Ready
-from sweep.work.tasks import Claims, Job, failed_record, payload
+from sweep.trials import cells as planned
+from sweep.trials.cost import PRUNED_SHARE, attack_cost, training_cost
+from sweep.work.pace import Pace, kind
+from sweep.work.ready import Assigned, Ready
+from sweep.work.summary import Failure
+from sweep.work.tasks import CandidateTraining, DiagnosisTask, EvaluationPiece, Training, evaluation_lease
+from sweep.work.training import forget
+
+
+@dataclass(eq=False)
+class OpenEvaluation:
+    """An evaluation without a record; it becomes tasks phase by phase, when it is its turn and nobody else has it."""
+
+    cell: planned.Cell
+    evaluation: Evaluation
+    not_before: float = 0.0
+    pieces_left: int = 0  # of its present phase
+    broken: bool = False  # one of its pieces failed for good
+
+    @property
+    def lease(self) -> str:
+        return evaluation_lease(self.evaluation.folder)
+
+    @property
+    def cost(self) -> float:
+        return evaluation_cost(self.evaluation)
 
 
 class Work:
@@ -30,155 +53,128 @@ class Work:
         study: Study,
         store: Store,
         *,
-        common: Mapping[str, Any],
         retry_failed: bool = False,
+        command: str = "",
         may_start: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.study, self.store, self.common = study, store, dict(common)
+        self.study, self.store, self.command = study, store, command
         self.retry_failed, self.may_start = retry_failed, may_start
         self.ready = Ready()
-        self.running: list[Job] = []
-        self.failed: list[dict[str, Any]] = []
+        self.running: list[Assigned] = []
+        self.failed: list[Failure] = []
         self.done: Counter[str] = Counter()
         self.best: dict[str, float] = {}
         self.pace = Pace()
-        self.claims = Claims(store)
-        self.chosen = plan.chosen_values(study, store)
-        self.searches = Searches(study, store, self.claims, self.chosen, retry_failed)
-        self.cells: list[plan.Cell] = []
-        self._open_items: Counter[str] = Counter()  # pieces of an evaluation's present phase that are not done yet
-        self._broken: set[str] = set()  # evaluations of which a piece failed for good
+        self.leases = HeldLeases(store)
+        self.chosen = planned.chosen_values(study, store)
+        self.searches = OpenSearches(study, store, self.leases, self.chosen, retry_failed)
+        self.cells: dict[str, planned.Cell] = {}  # by trial
+        self._waiting: list[planned.Cell] = []  # for their searches
+        self._evaluations: list[OpenEvaluation] = []  # not begun
+        self._unsorted = False  # sorted when one is opened, not ten thousand times
+        self._begun: dict[str, OpenEvaluation] = {}  # by lease
         self._evaluated = 0.0  # cost of evaluations that are stored, done before or now
+        self._evaluation_cost = 0.0  # of each trial
         self._look_at(list(study.labels))
 
     @property
     def complete(self) -> bool:
-        return not (self.ready or self.running or self.searches.open)
+        return not self.left
 
     @property
     def left(self) -> int:
-        return len(self.ready) + len(self.running) + len(self.searches.open)
+        return len(self.ready) + len(self.running) + len(self.searches.open) + len(self._evaluations)
 
     def seconds_left(self) -> float | None:
         """A guess at the wall time of all that is left, queued or not; None before anything is done."""
         left = {"train": self._expected_trainings(), "evaluate": self._expected_evaluations(), "diagnose": 0.0}
-        for job in [*self.ready, *self.running]:
-            if job.kind != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
-                left[STAGES[job.kind]] += job.cost * (1 - job.share)
+        for assigned in [*self.ready, *self.running]:
+            if assigned.task.stage != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
+                left[kind(assigned)] += assigned.task.cost * (1 - assigned.share)
         return self.pace.seconds_left(left, self.running)
 
-    def next_job(self) -> Job | None:
-        """The most urgent piece that nobody else has; None if there is nothing to start at the moment."""
+    def waiting(self, stage: str) -> int:
+        """How many of a stage wait, for a device or to be opened."""
+        queued = sum(one.task.stage == stage and not one.started for one in (*self.ready, *self.running))
+        return queued + (len(self._evaluations) if stage == "evaluate" else 0)
+
+    def next_task(self) -> Assigned | None:
+        """The most urgent one that nobody else has; None if there is nothing to start at the moment."""
         while True:
             self._advance_searches()
-            job = self.ready.take(self._claim) if self.may_start() else None
-            if job is None:
+            if not self.may_start():
                 return None
-            if job.evaluation is not None and "phase" not in job.payload:
-                self._open_phase(job)
-            elif self._is_stored(job):  # another driver finished it in the meantime
-                self.claims.release(job.claim)
-                self._after(job)
+            assigned = self.ready.take(self._may_have)
+            # Begun evaluations come first: their pieces keep other drivers from them.
+            if (assigned is None or assigned.task.stage == "diagnose") and self._open_evaluation():
+                if assigned is not None:
+                    self.ready.put_back(assigned)
+                continue
+            if assigned is None:
+                return None
+            if assigned.task.is_stored(self):  # another driver finished it in the meantime
+                self.leases.release(assigned.task.lease)
+                self._after(assigned)
             else:
-                self.running.append(job)
-                return job
+                self.running.append(assigned)
+                return assigned
 
-    def _claim(self, job: Job) -> bool:
-        if job.not_before > time.monotonic():
+    def finished(self, assigned: Assigned) -> None:
+        """The worker ended well: what it made is in the store."""
+        self.running.remove(assigned)
+        if assigned.task.stage != "evaluate":
+            self.leases.release(assigned.task.lease)
+        self._after(assigned)
+
+    def interrupted(self, assigned: Assigned) -> None:
+        self.running.remove(assigned)
+        self.ready.put_back(assigned)
+
+    def gave_up(self, assigned: Assigned, reason: str, log: list[str]) -> None:
+        """All retries failed: a record says why and how to run it again, and the rest goes on."""
+        self.running.remove(assigned)
+        task = assigned.task
+        command = f"{self.command} {task.retry_options}"
+        self.failed.append(Failure(task.title, task.trial, reason, tuple(log), command))
+        task.failed(self, reason, log)
+        if task.stage != "evaluate":
+            self.leases.release(task.lease)
+
+    def close(self) -> None:
+        self.leases.release_all()
+
+    def _may_have(self, assigned: Assigned) -> bool:
+        if assigned.not_before > time.monotonic():
             return False
-        if not self.claims.take(job.claim):
-            job.not_before = time.monotonic() + POLL_SECONDS
+        if not self.leases.take(assigned.task.lease):
+            assigned.not_before = time.monotonic() + POLL_SECONDS
             return False
         return True
 
-    def finished(self, job: Job) -> None:
-        """The worker ended well: what it made is in the store."""
-        self.running.remove(job)
-        if job.evaluation is None:
-            self.claims.release(job.claim)
-        self._after(job)
-
-    def interrupted(self, job: Job) -> None:
-        self.running.remove(job)
-        self.ready.put_back(job)
-
-    def gave_up(self, job: Job, reason: str, log: list[str]) -> None:
-        """All retries failed: a record says why and how to run it again, and the rest goes on."""
-        self.running.remove(job)
-        facts = {"title": job.title, "trial": job.payload["trial"], "reason": reason, "log": log}
-        self.failed.append({**facts, "command": job.payload["command"]})
-        if job.evaluation is not None:
-            self._broken.add(job.claim)
-            self._close_item(job)
-            return
-        if job.kind != "diagnose":
-            self.store.write_trial_record(failed_record(job, reason, log))
-        self.claims.release(job.claim)
-        if job.kind == "train":
-            self.ready.training_ended(job.label)
-        if job.search is not None and job.candidate is not None:
-            job.search.tell(job.candidate, "failed", [])
-            store_search(self.store, job.search)
-
-    def close(self) -> None:
-        self.claims.release_all()
+    def _after(self, assigned: Assigned) -> None:
+        self.done[assigned.task.stage] += 1
+        self.pace.end(assigned)
+        assigned.task.after(self)
 
     def _look_at(self, labels: list[str]) -> None:
         """Write down what the study consists of now, and queue what is missing of these labels."""
-        self.cells = plan.expand(self.study, self.chosen)
-        known = next((cell for cell in self.cells if cell.trial is not None), None)
-        evaluations = evaluation_work.evaluations_of(self.study, known) if known else []
-        self._evaluation_cost = sum(evaluation_work.relative_cost(one) for one in evaluations)  # of each trial
-        self.store.write_manifest(plan.manifest(self.study, self.cells))
+        cells = planned.expand(self.study, self.chosen)
+        self.cells = {cell.trial: cell for cell in cells if cell.trial is not None}
+        self._waiting = [cell for cell in cells if cell.trial is None]
+        known = next(iter(self.cells.values()), None)
+        self._evaluation_cost = sum(map(evaluation_cost, evaluations_of(self.study, known))) if known else 0.0
+        write_manifest(self.store, planned.manifest(self.study, cells))
         # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
-        stored = {*self.store.evaluation_paths(), *self.store.list("diagnostics")}
-        for cell, state in zip(self.cells, plan.states(self.cells, self.store), strict=True):
+        stored = {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
+        for cell, state in zip(cells, planned.states(cells, self.store), strict=True):
             if cell.label not in labels or cell.trial is None:
                 continue
             if state == "failed" and not self.retry_failed:
-                self.failed.append({"title": f"{cell.label} seed {cell.seed}", "trial": cell.trial, "stored": True})
+                self.failed.append(Failure(f"{cell.label} seed {cell.seed}", cell.trial, stored=True))
             elif state == "done":
                 self._queue_evaluations(cell, stored)
             elif state != "collapsed":
-                name = f"trials-{folder(cell.trial)}"
-                facts = self._payload("train", cell.label, cell.trial, cell.config)
-                self.ready.add(Job("train", name, name, cell.label, cell.seed, relative_cost(cell.config), facts))
-
-    def _after(self, job: Job) -> None:
-        self.done[job.kind] += 1
-        self.pace.end(job)
-        self._evaluated += job.cost if job.kind == "evaluate" else 0.0
-        if job.kind == "candidate":
-            self._tell(job)
-        elif job.kind == "evaluate":
-            self._close_item(job)
-        elif job.kind == "train":
-            self.ready.training_ended(job.label)
-            record = self.store.trial_record(job.payload["trial"])
-            if record and record["status"] == "done":
-                self._note_best(job.label, record["metrics"])
-                self._queue_evaluations(next(cell for cell in self.cells if cell.trial == job.payload["trial"]))
-
-    def _is_stored(self, job: Job) -> bool:
-        if job.kind == "diagnose":
-            return self.store.exists(job.payload["result"])
-        if job.kind == "evaluate":
-            return False
-        try:
-            record = self.store.trial_record(job.payload["trial"])
-        except BrokenRecord:
-            return False  # computed again, and its record replaced
-        if record is not None:
-            return record["status"] in ("done", "collapsed") or not self.retry_failed
-        return job.kind == "candidate" and self.store.exists(
-            candidate_path(job.payload["search"], job.payload["trial"])
-        )
-
-    def _payload(self, kind: str, label: str, trial: str, config: Any, **more: Any) -> dict[str, Any]:
-        command = f"{self.common['command']} --methods {label} --seeds {config.seed} --retry-failed"
-        if kind == "candidate":  # a candidate is run by its search, not by a seed of the tables
-            command = f"{self.common['command']} --methods {label} --retry-failed"
-        return payload(self.common, kind, label, trial, config, command=command, **more)
+                self.ready.add(Training(cell.label, cell.config, cell.trial))
 
     # Searches
 
@@ -186,89 +182,60 @@ class Work:
         grown, ended = self.searches.advance()
         for search in grown:
             self._queue_candidates(search)
-        for label, chosen, reason in ended:
-            if chosen is None:
-                self.failed.append({"title": f"search of {label}", "reason": reason})
+        for one in ended:
+            if one.chosen is None:
+                self.failed.append(Failure(f"search of {one.label}", reason=one.reason))
             else:
-                self.chosen[label] = chosen
-                self._look_at([label])
+                self.chosen[one.label] = one.chosen
+                self._look_at([one.label])
 
     def _queue_candidates(self, search: Search) -> None:
-        label = search.settings.label
+        settings = search.settings
         for candidate in search.open():
-            config = self.study.search_config(label, candidate.hyperparameters)
-            name = f"trials-{folder(candidate.trial)}"
-            more = {"search": search.settings.id, "cut_offs": search.cut_offs(candidate)}
-            facts = self._payload("candidate", label, candidate.trial, config, **more)
-            job = Job("candidate", name, name, label, config.seed, relative_cost(config), facts, search, candidate)
-            self.ready.add(job)
+            config = self.study.search_config(settings.label, candidate.hyperparameters)
+            self.ready.add(
+                CandidateTraining(
+                    settings.label,
+                    config,
+                    candidate.trial,
+                    search=settings.id,
+                    index=candidate.index,
+                    cut_offs=search.cut_offs(candidate),
+                )
+            )
 
-    def _tell(self, job: Job) -> None:
-        assert job.search is not None and job.candidate is not None
-        record = self.store.trial_record(job.candidate.trial)
+    def candidate_ended(self, task: CandidateTraining) -> None:
+        record: TrialRecord | CandidateRecord | None = self.store.trial_record(task.trial)
         if record is None:
-            record = self.store.read_json(candidate_path(job.payload["search"], job.candidate.trial))
-        job.search.tell(job.candidate, record["status"], record["curve"])
-        store_search(self.store, job.search)
+            record = self.store.candidate_record(task.search, task.trial)
+            forget(self.store, task.trial)  # its worker may have been killed before it could
+        assert record is not None
+        search, candidate = self._proposed(task)
+        search.tell(candidate, record.status, record.curve)
+        store_search(self.store, search)
 
-    # Evaluations: one entry per evaluation, opened phase by phase into pieces that run side by side
+    def candidate_failed(self, task: CandidateTraining) -> None:
+        search, candidate = self._proposed(task)
+        search.tell(candidate, "failed", [])
+        store_search(self.store, search)
 
-    def _queue_evaluations(self, cell: plan.Cell, stored: Collection[str] | None = None) -> None:
-        """`stored` are the records that are there; without it the store is asked about each."""
+    def _proposed(self, task: CandidateTraining) -> tuple[Search, Candidate]:
+        search = self.searches.open[task.label]
+        assert search is not None
+        return search, search.candidates[task.index]
 
-        def is_there(path: str) -> bool:
-            return self.store.exists(path) if stored is None else path in stored
+    # Trainings
 
-        for evaluation in evaluation_work.evaluations_of(self.study, cell):
-            if is_there(evaluation.record):
-                self._evaluated += evaluation_work.relative_cost(evaluation)
-            else:
-                self.ready.add(self._evaluation(cell.label, cell.config, evaluation))
-        for checkpoint, path in evaluation_work.diagnoses_of(self.study, cell).items():
-            if not is_there(path):
-                settings = self.study.evaluation
-                more = {"checkpoint": checkpoint, "epsilon": settings.epsilon, "images": settings.images}
-                facts = self._payload("diagnose", cell.label, str(cell.trial), cell.config, result=path, **more)
-                name = path.removesuffix(".json").replace("/", "-")
-                self.ready.add(Job("diagnose", name, name, cell.label, cell.seed, 1.0, facts))
+    def training_ended(self, task: Training) -> None:
+        self.training_failed(task)
+        record = self.store.trial_record(task.trial)
+        if record is not None and record.status == "done":
+            self._note_best(task.label, record.metrics)
+            self._queue_evaluations(self.cells[task.trial])
 
-    def _evaluation(self, label: str, config: Any, evaluation: Evaluation) -> Job:
-        name = evaluation.folder.replace("/", "-")
-        cost = evaluation_work.relative_cost(evaluation)
-        facts = self._payload("evaluate", label, evaluation.trial, config)
-        return Job("evaluate", name, name, label, config.seed, cost, facts, evaluation=evaluation)
-
-    def _open_phase(self, job: Job) -> None:
-        """The evaluation is ours: queue the pieces of its next phase; without any, its record is written now."""
-        assert job.evaluation is not None
-        items = next_items(self.store, job.evaluation)
-        if not items:
-            self.claims.release(job.claim)
-        self._open_items[job.claim] = len(items)
-        for item in items:
-            more = evaluation_work.item_payload(item)
-            cost = job.cost / len(items) / len(job.evaluation.attack.phases)
-            name = f"{job.name}-{item.phase}-{item.first}-{item.last}"
-            piece = Job("evaluate", name, job.claim, job.label, job.seed, cost, {**job.payload, **more})
-            piece.evaluation = job.evaluation
-            self.ready.add(piece)
-
-    def _close_item(self, job: Job) -> None:
-        """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
-        self._open_items[job.claim] -= 1
-        if self._open_items[job.claim]:
-            return
-        if job.claim in self._broken:
-            self.claims.release(job.claim)
-            return
-        assert job.evaluation is not None
-        facts = {
-            key: value for key, value in job.payload.items() if key not in ("evaluation", "phase", "first", "last")
-        }
-        cost = evaluation_work.relative_cost(job.evaluation)
-        name = job.claim
-        whole = Job("evaluate", name, name, job.label, job.seed, cost, facts, evaluation=job.evaluation)
-        self._open_phase(whole)
+    def training_failed(self, task: Training) -> None:
+        self.ready.training_ended(task.label)
+        self._unsorted = True
 
     def _note_best(self, label: str, metrics: Mapping[str, float]) -> None:
         for name in ("best_validation_validation_pgd_accuracy", "best_test_test_pgd_accuracy"):
@@ -276,13 +243,82 @@ class Work:
                 self.best[label] = max(self.best.get(label, 0.0), metrics[name])
                 return
 
+    # Evaluations
+
+    def _queue_evaluations(self, cell: planned.Cell, stored: Collection[str] | None = None) -> None:
+        """`stored` are the records that are there; without it the store is asked about each."""
+
+        def is_there(path: str) -> bool:
+            return self.store.exists(path) if stored is None else path in stored
+
+        for evaluation in evaluations_of(self.study, cell):
+            if is_there(evaluation.record):
+                self._evaluated += evaluation_cost(evaluation)
+            else:
+                self._evaluations.append(OpenEvaluation(cell, evaluation))
+                self._unsorted = True
+        for diagnosis in diagnoses_of(self.study, cell):
+            if not is_there(diagnosis.record):
+                self.ready.add(DiagnosisTask(cell.label, cell.config, diagnosis.trial, diagnosis=diagnosis))
+
+    def _open_evaluation(self) -> bool:
+        """Begin the most urgent evaluation that nobody else has; whether there was one."""
+        now = time.monotonic()
+        if self._unsorted:
+            self._evaluations.sort(key=lambda one: (not self.ready.is_trained(one.cell.label), -one.cost))
+            self._unsorted = False
+        for opened in self._evaluations:
+            if opened.not_before > now:
+                continue
+            if self.leases.take(opened.lease):
+                self._evaluations.remove(opened)
+                self._begun[opened.lease] = opened
+                self._open_phase(opened)
+                return True
+            opened.not_before = now + POLL_SECONDS
+        return False
+
+    def _open_phase(self, opened: OpenEvaluation) -> None:
+        """Queue the pieces of the next phase; without any, the evaluation's record is written."""
+        items = open_items(self.store, opened.evaluation)
+        opened.pieces_left = len(items)
+        share = 1 / max(1, len(items)) / len(opened.evaluation.attack.phases)
+        cell = opened.cell
+        for item in items:
+            piece = EvaluationPiece(cell.label, cell.config, opened.evaluation.trial, item=item, share=share)
+            self.ready.add(piece)
+        if not items:
+            conclude(self.store, opened.evaluation)
+            self._close_evaluation(opened)
+
+    def _close_evaluation(self, opened: OpenEvaluation) -> None:
+        del self._begun[opened.lease]
+        self.leases.release(opened.lease)
+
+    def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None:
+        """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
+        opened = self._begun[task.lease]
+        opened.pieces_left -= 1
+        opened.broken = opened.broken or failed
+        self._evaluated += 0.0 if failed else task.cost
+        if opened.pieces_left:
+            return
+        if opened.broken:
+            self._close_evaluation(opened)
+        else:
+            self._open_phase(opened)
+
     def _expected_trainings(self) -> float:
         """The cost of what waits for a search: its next candidates, its label's trainings."""
-        waiting = sum(relative_cost(cell.config) for cell in self.cells if cell.trial is None)
+        waiting = sum(training_cost(cell.config) for cell in self._waiting)
         for label, search in self.searches.open.items():
             missing = search.wanted - len(search.candidates) if search else self.study.search[label].candidates
-            waiting += 0.6 * missing * relative_cost(self.study.search_config(label, {}))
+            waiting += PRUNED_SHARE * missing * training_cost(self.study.search_config(label, {}))
         return waiting
 
     def _expected_evaluations(self) -> float:
-        return max(0.0, self._evaluation_cost * len(self.cells) - self._evaluated)
+        return max(0.0, self._evaluation_cost * (len(self.cells) + len(self._waiting)) - self._evaluated)
+
+
+def evaluation_cost(evaluation: Evaluation) -> float:
+    return evaluation.images * attack_cost(evaluation.attack.kind, evaluation.attack.steps)

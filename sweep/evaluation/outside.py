@@ -1,0 +1,163 @@
+"""Weights from elsewhere: read without running code, fitted to a network, every difference a message."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from sweep.errors import UserError
+from sweep.evaluation.checkpoints import data_set
+from trainers import models
+from trainers.data import dataset_facts
+from trainers.evaluate import ready
+
+_WRAPPINGS = ("state_dict", "model", "net", "model_state_dict")
+_PREFIXES = ("module.", "_orig_mod.", "model.")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Weights that no trial of the store made: a file, the network's name or `factory.py:function`, the data set."""
+
+    path: str
+    model: str
+    dataset: str
+    standardize: bool = True
+
+
+@functools.lru_cache(maxsize=1)
+def outside_parts(outside: Outside, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
+    """The same for weights from elsewhere."""
+    bundle = data_set(outside.dataset, data_dir)
+    return ready(load_outside(outside), device), bundle.test_images, bundle.test_labels
+
+
+def load_outside(outside: Outside) -> Any:
+    """The network with the file's weights; every difference in names or shapes is a message, not a traceback."""
+    model = _network(outside)
+    weights = _without_wrappings(read_weights(Path(outside.path)), set(model.state_dict()))
+    _check_fit(weights, model.state_dict(), outside)
+    model.load_state_dict(weights)
+    return model
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """The tensors of a safetensors file or of a PyTorch state dict. A pickle that would run code is refused."""
+
+    if not path.is_file():
+        raise UserError(f"checkpoint {path} does not exist")
+    if path.suffix == ".safetensors":
+        try:
+            return dict(load_file(path))
+        except SafetensorError as fault:
+            raise UserError(f"{path} is not a safetensors file: {fault}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols; what cannot be loaded safely is refused below
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as fault:  # a dozen types, by the kind of garbage; torch's own text advises to run the code
+        named = re.search(r"GLOBAL (\S+)", str(fault))
+        reason = f"it calls {named[1]}" if named else type(fault).__name__
+        raise UserError(
+            f"{path} was refused: only tensors are loaded, and this file holds something else or would run code "
+            f"({reason}). Save it again with torch.save(model.state_dict(), …) or as safetensors."
+        ) from None
+    for key in _WRAPPINGS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(_is_weight(*entry) for entry in content.items()):
+        raise UserError(
+            f"{path} holds no state dict: expected names with dense tensors, as torch.save(model.state_dict(), …)"
+        )
+    return content
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+
+    if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+        return False
+    return value.layout == torch.strided and not value.is_meta and not value.is_quantized
+
+
+def _network(outside: Outside) -> Any:
+
+    facts = dataset_facts(outside.dataset)
+    if ".py:" in outside.model:
+        return _made_by_factory(outside.model, facts.classes)
+    mean, std = (facts.mean, facts.std) if outside.standardize else (None, None)
+    try:
+        return models.build(outside.model, facts.classes, shape=facts.shape, mean=mean, std=std)
+    except ValueError as fault:
+        raise UserError(f"{fault} (or a file with a function that builds one: factory.py:function)") from None
+
+
+def _made_by_factory(text: str, classes: int) -> Any:
+    """The user's own network: a function of no argument or of the number of classes, named on the command line."""
+
+    path, _, name = text.rpartition(":")
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise UserError(f"model factory {path} does not exist")
+    specification = importlib.util.spec_from_file_location(f"robustsweep_factory_{file.stem}", file)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    try:
+        specification.loader.exec_module(module)
+    except Exception as fault:
+        raise UserError(f"model factory {path} cannot be imported: {type(fault).__name__}: {fault}") from fault
+    function = getattr(module, name, None)
+    if not callable(function):
+        found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise UserError(f"model factory {path} has no function {name!r}; it has: {', '.join(found) or 'none'}")
+    try:
+        model = function(classes) if inspect.signature(function).parameters else function()
+    except Exception as fault:
+        raise UserError(f"{text} failed: {type(fault).__name__}: {fault}") from fault
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{text} returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _without_wrappings(weights: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+    """Names without the prefix that DataParallel and the like put before all of them, where only that differs."""
+    for prefix in _PREFIXES:
+        if weights and all(name.startswith(prefix) for name in weights) and not wanted & set(weights):
+            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return weights
+
+
+def _check_fit(weights: dict[str, Any], expected: dict[str, Any], outside: Outside) -> None:
+    # Standardisation and batch counts are not weights: files from elsewhere may lack them.
+    optional = {name for name in expected if name in ("mean", "std") or name.endswith("num_batches_tracked")}
+    missing = sorted(set(expected) - set(weights) - optional)
+    extra = sorted(set(weights) - set(expected))
+    shapes = [
+        f"{name} {tuple(weights[name].shape)} in the file, {tuple(expected[name].shape)} in the network"
+        for name in expected
+        if name in weights and weights[name].shape != expected[name].shape
+    ]
+    faults = [
+        f"{len(found)} {what}: {', '.join(found[:5])}{' …' if len(found) > 5 else ''}"
+        for what, found in (("missing", missing), ("not known", extra), ("of another shape", shapes))
+        if found
+    ]
+    if faults:
+        raise UserError(
+            f"{outside.path} does not fit {outside.model} for {outside.dataset}: {'; '.join(faults)}. "
+            "Name the right network with --model."
+        )
+    for name in optional - set(weights):
+        weights[name] = expected[name]

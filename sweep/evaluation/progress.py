@@ -1,0 +1,93 @@
+"""How far an evaluation is: its shards in the store, followed phase by phase, and the record that they become."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import numpy as np
+
+from sweep.evaluation.asked import Evaluation
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
+from trainers.attacks.autoattack import joined_warnings, square_warning
+
+
+class EvaluationProgress:
+    def __init__(self, store: Store, evaluation: Evaluation) -> None:
+        self.store, self.evaluation = store, evaluation
+        self.alive = np.ones(evaluation.images, dtype=bool)
+        self.clean: np.ndarray | None = None
+        self.after: dict[str, np.ndarray] = {}
+        self.finished: list[ShardRecord] = []
+        self._paths: dict[str, list[str]] = {}
+        for path in store.paths(evaluation.folder):
+            if name := layout.shard_name(path):
+                self._paths.setdefault(name.phase, []).append(path)
+        self._shards: dict[str, list[ShardRecord]] = {}
+
+    def shards(self, phase: str) -> list[ShardRecord]:
+        """The phase's shards by position. A broken one counts as not there, and is computed and written again."""
+        if phase not in self._shards:
+            found = []
+            for path in self._paths.get(phase, []):
+                with contextlib.suppress(BrokenRecord, FileNotFoundError):
+                    found.append(self.store.record(ShardRecord, path))
+            self._shards[phase] = sorted(found, key=lambda shard: (shard.first, shard.last))
+        return self._shards[phase]
+
+    def missing(self, phase: str) -> list[tuple[int, int]]:
+        """The ranges without a shard, cut so that the phase has about as many items as the evaluation has shards."""
+        count = int(self.alive.sum())
+        piece = self.evaluation.piece
+        length = piece * max(1, math.ceil(math.ceil(count / piece) / self.evaluation.shards))
+        gaps, position = [], 0
+        for first, last in [*((shard.first, shard.last) for shard in self.shards(phase)), (count, count)]:
+            gaps += [(start, min(start + length, first)) for start in range(position, first, length)]
+            position = max(position, last)
+        return gaps
+
+    def finish(self, phase: str) -> None:
+        """Read a complete phase: who survives it."""
+        where = np.flatnonzero(self.alive)
+        for shard in self.shards(phase):
+            images = where[shard.first : shard.last]
+            self.finished.append(shard)
+            self.alive[images] = unpack(shard.correct, len(images))
+            if shard.clean is not None:
+                if self.clean is None:
+                    self.clean = np.zeros(self.evaluation.images, dtype=bool)
+                self.clean[images] = unpack(shard.clean, len(images))
+        self.after[phase] = self.alive.copy()
+
+    def survivors(self) -> np.ndarray:
+        return np.flatnonzero(self.alive)
+
+    def record(self) -> EvaluationRecord:
+        """The verdicts of all images, when all phases are finished."""
+        evaluation, attack = self.evaluation, self.evaluation.attack
+        warnings = [warning for shard in self.finished for warning in shard.warnings]
+        phases = {}
+        if attack.components is not None:
+            accuracies = {phase: float(alive.mean()) for phase, alive in self.after.items()}
+            warnings += square_warning(accuracies)
+            phases = {phase: pack(alive) for phase, alive in self.after.items() if phase != "clean"}
+        assert self.clean is not None
+        first = self.finished[0]
+        return EvaluationRecord(
+            trial=evaluation.trial,
+            checkpoint=evaluation.checkpoint,
+            attack=attack.model_dump(mode="json", exclude_none=True),
+            images=evaluation.images,
+            verdicts=pack(self.alive),
+            clean=pack(self.clean),
+            phases=phases,
+            accuracy=float(self.alive.mean()),
+            warnings=tuple(joined_warnings(warnings)),
+            wall_seconds=sum(shard.seconds for shard in self.finished),
+            versions=first.versions,
+            commit=first.commit,
+            device=first.device,
+        )

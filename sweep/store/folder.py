@@ -1,0 +1,119 @@
+"""A store in a folder that every process sees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweep.errors import UserError
+from sweep.store.base import Entry, Store
+
+
+class FolderStore(Store):
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+        self.uri = str(self.root)
+        there = next((place for place in (self.root, *self.root.parents) if os.path.exists(place)), None)
+        if there is not None and not there.is_dir():
+            below = "" if there == self.root else f"{self.root} cannot be made: "
+            raise UserError(f"store {below}{there} is a file; --store needs a folder or an s3:// address")
+
+    def read(self, path: str) -> bytes:
+        with open(self._at(path), "rb", buffering=0) as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._replacing(path) as temporary:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def create(self, path: str, data: bytes) -> bool:
+        target = self._at(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return True
+
+    def exists(self, path: str) -> bool:
+        return self._at(path).is_file()
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        start = self._at(prefix) if prefix else self.root
+        pending = [(str(start), f"{prefix.rstrip('/')}/" if prefix else "")]
+        while pending:
+            folder, base = pending.pop()
+            try:
+                with os.scandir(folder) as found:
+                    for item in found:
+                        if item.is_dir(follow_symlinks=False):
+                            pending.append((item.path, f"{base}{item.name}/"))
+                        elif item.is_file(follow_symlinks=False) and not _is_temporary(item.name):
+                            with contextlib.suppress(FileNotFoundError):
+                                facts = item.stat()
+                                yield Entry(base + item.name, facts.st_size, facts.st_mtime)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+    def temporary_files(self) -> list[Path]:
+        """What writers that were killed left behind, or what is being written now."""
+        return [path for path in self.root.rglob(".*.tmp") if _is_temporary(path.name)]
+
+    def delete(self, path: str) -> None:
+        self._at(path).unlink(missing_ok=True)
+
+    def local(self, path: str) -> Path:
+        return self._at(path)
+
+    def push_file(self, source: Path, path: str) -> None:
+        if source.absolute() == self._at(path):
+            return
+        with self._replacing(path) as temporary:
+            shutil.copyfile(source, temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def fetch_file(self, path: str, target: Path) -> None:
+        shutil.copyfile(self._at(path), target)
+
+    @contextlib.contextmanager
+    def _replacing(self, path: str) -> Iterator[Path]:
+        target = self._at(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            yield temporary
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _at(self, path: str) -> Path:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} leaves the store")
+        return self.root / path
+
+
+def make_folder(out: Path) -> None:
+    """For what a command writes; refused where nothing can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as fault:
+        raise UserError(f"cannot write to {out}: {fault.strerror}; name another folder by --out") from None
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")

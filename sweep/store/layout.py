@@ -1,0 +1,112 @@
+"""Where everything is in a store: the only place that knows its paths and the short name of a trial."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
+LEASES, BROKEN, PREFLIGHT = "leases", "broken", "preflight"
+RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
+WEIGHTS = ".safetensors"
+SHORT_NAME = re.compile(r"[0-9a-f]{16}")
+
+_SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
+_RECORDS = {
+    "trial": re.compile(r"trials/[^/]+/record\.json"),
+    "evaluation": re.compile(r"evaluations/[^/]+/[^/]+/[^/]+\.json"),
+    "diagnostics": re.compile(r"diagnostics/[^/]+/[^/]+\.json"),
+    "search": re.compile(r"searches/[^/]+/record\.json"),
+    "candidate": re.compile(r"searches/[^/]+/candidates/[^/]+\.json"),
+    "study": re.compile(r"studies/[^/]+\.json"),
+    "shard": re.compile(r"evaluations/[^/]+/[^/]+/[^/]+/shard-[^/]+\.json"),
+}
+
+
+def kind_at(path: str) -> str | None:
+    """The kind of record that belongs at a path; None for all that is no record."""
+    return next((kind for kind, pattern in _RECORDS.items() if pattern.fullmatch(path)), None)
+
+
+def short(trial: str) -> str:
+    """A trial's folder name; the record inside holds the whole hash."""
+    return trial[:16]
+
+
+def trial_folder(trial: str) -> str:
+    return f"{TRIALS}/{short(trial)}"
+
+
+def trial_record(trial: str) -> str:
+    return f"{trial_folder(trial)}/{RECORD}"
+
+
+def trial_file(trial: str, name: str) -> str:
+    return f"{trial_folder(trial)}/{name}"
+
+
+def weights(trial: str, checkpoint: str) -> str:
+    return trial_file(trial, f"{checkpoint}{WEIGHTS}")
+
+
+def evaluations_of(trial: str) -> str:
+    return f"{EVALUATIONS}/{short(trial)}"
+
+
+def evaluation_folder(trial: str, checkpoint: str, attack: str) -> str:
+    """Of an evaluation's pieces, until they become its record."""
+    return f"{evaluations_of(trial)}/{checkpoint}/{attack}"
+
+
+def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
+    return f"{evaluation_folder(trial, checkpoint, attack)}.json"
+
+
+def shard(folder: str, first: int, last: int, phase: str) -> str:
+    return f"{folder}/shard-{first}-{last}{f'.{phase}' if phase else ''}.json"
+
+
+class ShardName(NamedTuple):
+    first: int
+    last: int
+    phase: str
+
+
+def shard_name(path: str) -> ShardName | None:
+    match = _SHARD.fullmatch(path.rpartition("/")[2])
+    return ShardName(int(match[1]), int(match[2]), match[3] or "") if match else None
+
+
+def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None) -> str:
+    """The settings are part of the name: studies that share a trial and ask for different ones both keep theirs."""
+    settings = f"{epsilon.replace('/', '_')}-{'all' if images is None else images}"
+    return f"{DIAGNOSTICS}/{short(trial)}/{checkpoint}-{settings}.json"
+
+
+def search_record(search: str) -> str:
+    return f"{SEARCHES}/{search}/{RECORD}"
+
+
+def search_journal(search: str) -> str:
+    return f"{SEARCHES}/{search}/journal.log"
+
+
+def candidate_record(search: str, trial: str) -> str:
+    return f"{SEARCHES}/{search}/candidates/{short(trial)}.json"
+
+
+def manifest(study: str) -> str:
+    return f"{STUDIES}/{study}.json"
+
+
+def lease(name: str, generation: int) -> str:
+    return f"{LEASES}/{name}.{generation}.json"
+
+
+def trial_lease(trial: str) -> str:
+    """The name under which a trial's training is leased."""
+    return f"{TRIALS}-{short(trial)}"
+
+
+def search_lease(search: str) -> str:
+    return f"{SEARCHES}-{search}"

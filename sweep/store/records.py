@@ -1,0 +1,379 @@
+"""What a store holds, typed: one frozen class per kind of record. A record that is read has passed every check here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sweep.store import layout
+from sweep.store.encoding import BrokenRecord, NewerRecord, decode, encode
+from trainers.config import TrialConfig
+
+FORMAT = 1
+CurveRow = dict[str, Any]  # numbers by name, None where an epoch was not evaluated
+TrialName = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+FileName = Annotated[str, Field(pattern=r"^[\w+-][\w.+-]*$")]
+
+
+class Part(BaseModel):
+    """Of a record. Keys that this version does not know are ignored: a later one may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Record(Part):
+    kind: ClassVar[str]
+
+    @property
+    def path(self) -> str:
+        """The one place in a store where this record belongs."""
+        raise NotImplementedError
+
+    def encoded(self) -> bytes:
+        return encode({"kind": self.kind, "format": FORMAT, **self.model_dump(mode="json")})
+
+    @classmethod
+    def decoded(cls, path: str, data: bytes) -> Self:
+        """The record in these bytes, which were found at this path; BrokenRecord says what keeps it from being one."""
+        content = decode(path, data)
+        if content.get("kind") != cls.kind:
+            raise BrokenRecord(path, f"foreign: not a record of kind '{cls.kind}'")
+        written = content.get("format", FORMAT)
+        if written != FORMAT:
+            kind = NewerRecord if isinstance(written, int) and written > FORMAT else BrokenRecord
+            raise kind(path, f"foreign: format {written!r}, this version reads {FORMAT}")
+        try:
+            record = cls.model_validate(cls._located(content, path))
+        except ValidationError as fault:
+            first = fault.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BrokenRecord(path, ": ".join(filter(None, (where, first["msg"])))[:500]) from None
+        if record.path != path:
+            raise BrokenRecord(path, f"belongs at {record.path[:100]}")
+        return record
+
+    @classmethod
+    def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
+        """With what only the place says of a record."""
+        return content
+
+
+class Provenance(Part):
+    """Where and with what a number was made."""
+
+    versions: dict[str, str] = {}
+    commit: str | None = None
+    device: str = ""
+    command: str | None = None
+
+
+class Checkpoint(Part):
+    epoch: int = Field(ge=0)
+    sha256: str
+    bytes: int = 0
+
+
+class TrialRecord(Provenance, Record):
+    """One training's outcome; written last of all that belongs to it."""
+
+    kind = "trial"
+    trial: TrialName
+    config: TrialConfig
+    numerics: int = 1
+    status: Literal["done", "collapsed", "failed"]
+    reason: str | None = None
+    curve: tuple[CurveRow, ...] = ()
+    checkpoints: dict[str, Checkpoint] = {}
+    metrics: dict[str, float] = {}
+    steps: int = 0
+    wall_seconds: float = 0.0
+    log: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return layout.trial_record(self.trial)
+
+
+class EvaluationRecord(Provenance, Record):
+    """Verdicts of one attack on one checkpoint, image by image; every number in it is read off them."""
+
+    kind = "evaluation"
+    trial: FileName
+    checkpoint: FileName
+    attack: dict[str, Any]  # as the attack describes itself
+    images: int = Field(ge=1)
+    verdicts: str
+    clean: str | None = None
+    phases: dict[str, str] = {}
+    accuracy: float
+    warnings: tuple[str, ...] = ()
+    wall_seconds: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return layout.evaluation_record(self.trial, self.checkpoint, attack_id(self.attack))
+
+    @property
+    def survivors(self) -> np.ndarray:
+        return unpack(self.verdicts, self.images)
+
+    @property
+    def clean_survivors(self) -> np.ndarray | None:
+        return None if self.clean is None else unpack(self.clean, self.images)
+
+    @model_validator(mode="after")
+    def _numbers_are_those_of_the_verdicts(self) -> Self:
+        share = float(self.survivors.mean())
+        if not abs(share - self.accuracy) <= 0.5 / self.images:
+            raise ValueError(f"accuracy {self.accuracy} is not that of its verdicts, {share:.6g}")
+        for bits in (self.clean, *self.phases.values()):
+            if bits is not None:
+                unpack(bits, self.images)
+        return self
+
+
+class ShardRecord(Provenance, Record):
+    """Some images of one phase of an evaluation that is not complete."""
+
+    kind = "shard"
+    folder: str
+    first: int = Field(ge=0)
+    last: int
+    phase: str = ""
+    correct: str
+    clean: str | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return layout.shard(self.folder, self.first, self.last, self.phase)
+
+    @classmethod
+    def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
+        name = layout.shard_name(path)
+        return {"folder": path.rpartition("/")[0], **(name._asdict() if name else {}), **content}
+
+    @model_validator(mode="after")
+    def _verdicts_fit_the_range(self) -> Self:
+        for bits in (self.correct, self.clean):
+            if bits is not None:
+                unpack(bits, self.last - self.first)
+        return self
+
+
+class CandidateRecord(Record):
+    """What a search's candidate reached before it was pruned; its weights are gone."""
+
+    kind = "candidate"
+    search: FileName
+    trial: TrialName
+    status: Literal["pruned"] = "pruned"
+    curve: tuple[CurveRow, ...]
+
+    @property
+    def path(self) -> str:
+        return layout.candidate_record(self.search, self.trial)
+
+    @classmethod
+    def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
+        return {"search": path.split("/")[1], **content}
+
+
+class CandidateEntry(Part):
+    """One candidate of a search as its record lists it."""
+
+    index: int = Field(ge=0)
+    generation: int = Field(ge=0)
+    hyperparameters: dict[str, Any]
+    trial: TrialName
+    state: Literal["open", "done", "pruned", "collapsed", "failed"] = "open"
+    value: float | None = None
+    values: tuple[float, ...] | None = None  # one per objective
+    epochs: int = 0
+    robust: tuple[float | None, ...] = ()  # accuracies on held-out images, per epoch
+    clean: tuple[float | None, ...] = ()
+
+
+class SearchRecord(Record):
+    kind = "search"
+    id: FileName
+    label: str
+    method: str
+    space: dict[str, str]
+    objective: str
+    objectives: tuple[str, ...]
+    sampler: str
+    pruner: str
+    seed: int
+    generation: int
+    wanted: int
+    candidates: tuple[CandidateEntry, ...]
+    front: tuple[int, ...] = ()
+    chosen: dict[str, Any] | None = None
+    reason: str = ""
+    status: Literal["running", "done", "failed"]
+    paper_value: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+
+    @property
+    def path(self) -> str:
+        return layout.search_record(self.id)
+
+    @model_validator(mode="after")
+    def _a_finished_search_chose(self) -> Self:
+        if self.status == "done" and self.chosen is None:
+            raise ValueError("a search that is done has chosen something")
+        return self
+
+
+class DiagnosticsRecord(Provenance, Record):
+    """Means of what was measured beside accuracy; the values of each image are in the file `arrays` beside it."""
+
+    kind = "diagnostics"
+    trial: TrialName
+    checkpoint: FileName
+    epsilon: str
+    images: int | None = None
+    summary: dict[str, float | None]
+    arrays: FileName
+    arrays_sha256: str | None = None
+    wall_seconds: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+
+    @property
+    def arrays_path(self) -> str:
+        return f"{self.path.removesuffix('.json')}.npz"
+
+    @model_validator(mode="after")
+    def _arrays_are_beside_it(self) -> Self:
+        if self.arrays != self.arrays_path.rpartition("/")[2]:
+            raise ValueError(f"arrays {self.arrays!r} must be {self.arrays_path.rpartition('/')[2]!r}")
+        return self
+
+
+class PlannedCell(Part):
+    """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
+
+    label: str
+    display: str = ""
+    method: str
+    hyperparameters: dict[str, Any] = {}
+    seed: int
+    trial: TrialName | None = None
+
+
+class PlannedSearch(Part):
+    label: str
+    id: FileName
+
+
+class PlannedAttack(Part):
+    id: str
+    name: str
+    epsilon: str = ""
+
+
+class PlannedEvaluation(Part):
+    """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
+
+    suite: str = "main"
+    epsilon: str = "8/255"
+    images: int | None = None
+    checkpoints: tuple[str, ...] = ("headline",)
+    diagnostics: bool = False
+
+
+class Manifest(Record):
+    """What a study consists of now, for those who read its results."""
+
+    kind = "study"
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    title: str = ""
+    study: dict[str, Any] = {}  # as its file and options had it
+    dataset: str
+    model: str
+    epsilon: str = "8/255"
+    protocol: str = "paper"
+    checkpoint: str
+    seeds: tuple[int, ...]
+    cells: tuple[PlannedCell, ...]
+    searches: tuple[PlannedSearch, ...] = ()
+    attacks: tuple[PlannedAttack, ...] = ()
+    config_by_label: dict[str, TrialConfig] = {}  # the seed aside
+    inner_attacks: dict[str, dict[str, str]] = {}
+
+    @property
+    def path(self) -> str:
+        return layout.manifest(self.name)
+
+    @property
+    def evaluation(self) -> PlannedEvaluation:
+        return PlannedEvaluation.model_validate(self.study.get("evaluation") or {})
+
+    def checkpoints(self, label: str) -> list[str]:
+        """Those of a label that are evaluated, the headline's own name in place of `headline`."""
+        wanted = self.evaluation.checkpoints
+        return self.config_by_label[label].selection.named(wanted) if label in self.config_by_label else []
+
+    def evaluation_paths(self, cell: PlannedCell) -> list[str]:
+        """The evaluations that a finished trial of this cell has."""
+        if cell.trial is None:
+            return []
+        return [
+            layout.evaluation_record(cell.trial, checkpoint, attack.id)
+            for checkpoint in self.checkpoints(cell.label)
+            for attack in self.attacks
+        ]
+
+
+class Progress(Part):
+    """How far a running training is: a note for people, without a checksum."""
+
+    trial: str
+    label: str
+    seed: int
+    epoch: int
+    epochs: int
+    started: float
+    updated: float
+    host: str
+    pid: int
+
+
+RECORD_TYPES: dict[str, type[Record]] = {
+    one.kind: one
+    for one in (TrialRecord, EvaluationRecord, ShardRecord, CandidateRecord, SearchRecord, DiagnosticsRecord, Manifest)
+}
+
+
+def attack_id(attack: Mapping[str, Any]) -> str:
+    """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
+    content = json.dumps(attack, sort_keys=True, separators=(",", ":"))
+    radius = "" if attack.get("kind") == "clean" else "-" + str(attack.get("epsilon", "")).replace("/", "_")
+    return f"{attack.get('name')}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def pack(verdicts: np.ndarray) -> str:
+    return base64.b64encode(np.packbits(verdicts.astype(bool)).tobytes()).decode()
+
+
+def unpack(text: str, count: int) -> np.ndarray:
+    """The booleans behind base64 of np.packbits."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as fault:
+        raise ValueError(f"verdicts that are not base64 ({fault})") from None
+    if count < 1 or len(data) != (count + 7) // 8:
+        raise ValueError(f"{len(data)} bytes of verdicts for {count} images")
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=count).astype(bool)

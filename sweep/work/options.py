@@ -1,0 +1,21 @@
+"""How a study is run, apart from what it is. Loads no torch and no ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """None of it moves a number."""
+
+    address: str | None = None
+    data_dir: str | Path = "data"
+    yes: bool = False
+    progress: bool = True
+    budget: str | None = None
+    retry_failed: bool = False
+    out: Path | None = Path("reports")
+    loggers: tuple[str, ...] = ("tensorboard",)
+    verbose: bool = False

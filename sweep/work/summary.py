@@ -1,0 +1,87 @@
+"""How a run ended, in words. Loads no torch and no ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sweep.store import layout
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a run says of a task that failed; `stored` ones failed in an earlier run."""
+
+    title: str
+    trial: str = ""
+    reason: str = ""
+    log: tuple[str, ...] = ()
+    command: str = ""
+    stored: bool = False
+
+
+@dataclass
+class Summary:
+    """How a run ended."""
+
+    study: str
+    complete: bool
+    all_there: bool = False
+    interrupted: bool = False
+    done: dict[str, int] = field(default_factory=dict)
+    failed: list[Failure] = field(default_factory=list)
+    left: int = 0
+    seconds: float = 0.0
+    device_hours: float = 0.0
+    device_use: float | None = None
+    budget_reached: bool = False
+    written: list[Path] = field(default_factory=list)
+    store: str = ""
+    command: str = ""
+
+    def text(self) -> str:
+        lines = []
+        if self.all_there:
+            lines.append(f"{self.study}: all was there, nothing to compute")
+        else:
+            did = ", ".join(f"{self.done.get(stage, 0)} {noun}" for stage, noun in _DONE.items())
+            use = f", devices {self.device_use:.0%} busy" if self.device_use is not None else ""
+            lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
+        for failure in self.failed:
+            lines += _failure(failure)
+        if self.budget_reached:
+            lines.append(f"the budget is used up; {self.left} pieces of work are left")
+        elif self.interrupted:
+            lines.append("stopped; everything finished is kept, and trials go on from their last epoch")
+        elif not self.complete and not self.failed:
+            lines.append(f"{self.left} pieces of work are left")
+        if not self.complete and self.command:
+            lines.append(f"to go on: {self.command}")
+        lines.append(f"store: {self.store}")
+        figures = [path for path in self.written if path.suffix in (".svg", ".png")]
+        lines += [f"written: {path}" for path in self.written if path.parent.name != "plots"]
+        if figures:
+            lines.append(f"written: {figures[0].parent} ({len({path.stem for path in figures})} figures)")
+        return "\n".join(lines)
+
+
+_DONE = {"search": "candidates", "train": "trainings", "evaluate": "evaluation shards"}
+
+
+def _failure(failure: Failure) -> list[str]:
+    if failure.stored:
+        name = layout.short(failure.trial)
+        return [f"failed before: {failure.title} (trial {name}); run again with --retry-failed"]
+    lines = [f"failed: {failure.title}: {failure.reason}"]
+    lines += [f"    {line}" for line in failure.log[-8:]]
+    if failure.command:
+        lines.append(f"    run it again: {failure.command}")
+    return lines
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,136 @@
+"""A training in a worker: from its last saved epoch to its record, or as a search's candidate to its last rung."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.evaluation.checkpoints import data_set
+from sweep.search.pruning import judged
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.records import CandidateRecord, Checkpoint, CurveRow, Progress, TrialRecord
+from sweep.trials.identity import NUMERICS_VERSION
+from sweep.trials.provenance import device, device_name, versions
+from trainers.checkpoint import load_resume
+from trainers.train import train
+
+if TYPE_CHECKING:
+    from sweep.work.tasks import CandidateTraining, Training, Workplace
+
+PUSH_SECONDS = 60.0  # a remote store gets the resume state at most this often
+
+
+class Pruned(Exception):
+    """Raised out of the training loop at a rung."""
+
+
+def train_candidate(task: CandidateTraining, place: Workplace) -> str:
+    try:
+        return train_trial(task, place, task.cut_offs)
+    except Pruned:
+        state = load_resume(place.folder / layout.RESUME) or {}
+        pruned = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(state["curve"]))
+        place.store.write_record(pruned)
+        forget(place.store, task.trial)
+        return "pruned"
+
+
+def forget(store: Store, trial: str) -> None:
+    """Delete what a pruned training leaves."""
+    for path in store.paths(layout.trial_folder(trial)):
+        store.delete(path)
+
+
+def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None) -> str:
+    """Train to the end, the record last; raises Pruned at a rung where the curve is below the cut-off."""
+    store, folder, needed = place.store, place.folder, cut_offs or {}
+    saved = load_resume(folder / layout.RESUME) or {}
+    curve: list[float | None] = [row["validation_pgd_accuracy"] for row in saved.get("curve", [])]
+    started, pushed = time.time(), time.monotonic()
+
+    def after_epoch(row: CurveRow) -> None:
+        nonlocal pushed
+        curve.append(row["validation_pgd_accuracy"])
+        _write_progress(store, task, len(curve), started)
+        if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
+            _push(store, task.trial, folder)
+            pushed = time.monotonic()
+        place.report({key: value for key, value in row.items() if isinstance(value, int | float)})
+        if judged(curve, needed)[1]:
+            raise Pruned
+
+    _write_progress(store, task, len(curve), started)
+    if judged(curve, needed)[1]:
+        raise Pruned
+    outcome = train(
+        task.config,
+        folder=folder,
+        data_dir=place.setting.data_dir,
+        device=device(),
+        on_epoch=after_epoch,
+        data=data_set(task.config.dataset, place.setting.data_dir),
+    )
+    _push(store, task.trial, folder, without=layout.RESUME)
+    store.write_record(_record(task, place, outcome, time.time() - started))
+    for name in (layout.RESUME, layout.PROGRESS):
+        store.delete(layout.trial_file(task.trial, name))
+    return str(outcome["status"])
+
+
+def _record(task: Training, place: Workplace, outcome: Mapping[str, Any], seconds: float) -> TrialRecord:
+    checkpoints = {name: Checkpoint.model_validate(kept) for name, kept in outcome["checkpoints"].items()}
+    return TrialRecord(
+        trial=task.trial,
+        config=task.config,
+        numerics=NUMERICS_VERSION,
+        status=outcome["status"],
+        reason=outcome["reason"],
+        curve=tuple(outcome["curve"]),
+        checkpoints=checkpoints,
+        metrics=_metrics(outcome["curve"], checkpoints),
+        steps=outcome["steps"],
+        wall_seconds=max(seconds, outcome["train_seconds"]),
+        versions=versions(),
+        commit=place.setting.commit,
+        device=device_name(),
+        command=f"{place.setting.command} {task.retry_options}".strip(),
+    )
+
+
+def _metrics(curve: list[CurveRow], checkpoints: Mapping[str, Checkpoint]) -> dict[str, float]:
+    """Each kept checkpoint's accuracies, as the training loop measured them."""
+    return {
+        f"{name}_{key}": value
+        for name, kept in checkpoints.items()
+        for key, value in curve[kept.epoch].items()
+        if key.endswith("_accuracy") and value is not None
+    }
+
+
+def _write_progress(store: Store, task: Training, epoch: int, started: float) -> None:
+    note = Progress(
+        trial=task.trial,
+        label=task.label,
+        seed=task.config.seed,
+        epoch=epoch,
+        epochs=task.epochs,
+        started=started,
+        updated=time.time(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
+    store.write(layout.trial_file(task.trial, layout.PROGRESS), note.model_dump_json().encode())
+
+
+def _push(store: Store, trial: str, folder: Path, without: str = "") -> None:
+    """Copy the trial's files into a remote store; in a folder store they are there already."""
+    if store.local("") is not None:
+        return
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and file.name != without and not file.name.startswith("."):
+            store.push_file(file, layout.trial_file(trial, file.name))
