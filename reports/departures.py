@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.protocol import NAMES, WHOLE, setting_text
 from reports.results import Results
-from reports.tables.table import Cell, Table
+from reports.tables.table import Table, TableCell
 from sweep import studies
 from sweep.studies.model import Study
 from sweep.trials.identity import canonical
@@ -31,7 +31,7 @@ class Departures:
         self.results = results
         self._found: dict[tuple[str, str], dict[str, str]] = {}
 
-    def of(self, cell: Cell) -> tuple[str, ...]:
+    def of(self, cell: TableCell) -> tuple[str, ...]:
         if cell.sample is None or not cell.label:
             return ()
         key = cell.key
@@ -71,7 +71,7 @@ class Departures:
         )
         return replace(table, blocks=blocks)
 
-    def sentences(self, cells: Iterable[Cell]) -> list[str]:
+    def sentences(self, cells: Iterable[TableCell]) -> list[str]:
         """One for each study: what departs, and in which methods."""
         by_study: dict[str, dict[str, tuple[str, ...]]] = {}
         for cell in cells:
@@ -107,7 +107,7 @@ class Departures:
                     found[f"hyperparameters.{name}"] = f"{name} {used[name]} instead of {value}"
         return found
 
-    def _of_evaluation(self, cell: Cell, on_fewer: bool) -> dict[str, str]:
+    def _of_evaluation(self, cell: TableCell, on_fewer: bool) -> dict[str, str]:
         key, found = cell.key, {}
         manifest = self.results.data.manifests[key.study]
         theirs = _study(key.study).evaluation.epsilon

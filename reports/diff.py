@@ -16,9 +16,9 @@ from reports.papers.sovr import Printed
 from reports.results import Results
 from reports.statistics import ALPHA, Comparison, Sample, compare
 from reports.store.load import load
-from reports.tables.markdown_table import code, escape, grid, render
+from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import MARKS as CELL_MARKS
-from reports.tables.table import Cell, p_text, signed, with_best
+from reports.tables.table import TableCell, p_text, signed, with_best
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
 NOT_PRINTED = {**MARKS, "not run": "– not printed"}
@@ -32,9 +32,9 @@ NOISE = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class CellDifference:
     printed: Printed
-    cell: Cell
+    cell: TableCell
     comparison: Comparison | None
 
     @property
@@ -44,9 +44,9 @@ class Difference:
         return self.comparison.welch >= ALPHA
 
 
-def differences(results: Results) -> list[Difference]:
+def differences(results: Results) -> list[CellDifference]:
     """One for each distinct cell of the paper, in the order of its tables."""
-    found: dict[tuple[str, str, str, str | None, object], Difference] = {}
+    found: dict[tuple[str, str, str, str | None, object], CellDifference] = {}
     departures = Departures(results)
     for table in published.tables():
         for printed in table.cells():
@@ -57,7 +57,7 @@ def differences(results: Results) -> list[Difference]:
             cell = results.cell(key, table.rounding)
             cell = replace(cell, departs=departures.of(cell))
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
-            found[identity] = Difference(printed, cell, comparison)
+            found[identity] = CellDifference(printed, cell, comparison)
     return list(found.values())
 
 
@@ -173,7 +173,7 @@ def _evidence(claim: claims.Claim) -> str:
     return "; ".join(part.evidence + part.remark for part in claim.parts if part.verdict != "not run")
 
 
-def _cells(found: list[Difference], departures: Departures) -> list[str]:
+def _cells(found: list[CellDifference], departures: Departures) -> list[str]:
     filled = [one for one in found if one.cell.sample is not None]
     judged = [one for one in filled if one.within_noise is not None]
     inside = sum(bool(one.within_noise) for one in judged)
@@ -198,7 +198,7 @@ def _cells(found: list[Difference], departures: Departures) -> list[str]:
     return parts
 
 
-def _row(one: Difference) -> list[str]:
+def _row(one: CellDifference) -> list[str]:
     key, cell = one.printed.key, one.cell
     assert cell.sample is not None and one.comparison is not None
     measure = attack_name(key.measure) + (f", {key.epsilon}" if key.epsilon else "")

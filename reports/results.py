@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from reports.statistics import Sample
 from reports.store.load import ReportData
-from reports.tables.table import Cell, Key, Rounding
+from reports.tables.table import Key, Rounding, TableCell
 
 # Column order of the tables; what is not here follows by name, plain methods before combined ones.
 METHOD_ORDER = ("st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr")
@@ -39,7 +39,7 @@ class Planned(NamedTuple):
     last_epoch: dict[str, Any]
 
 
-class Evaluation(NamedTuple):
+class Score(NamedTuple):
     attack_id: str
     images: int
     accuracy: float
@@ -73,14 +73,14 @@ class Results:
             self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
 
     @cached_property
-    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]]:
-        found: dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]] = defaultdict(lambda: defaultdict(list))
+    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Score]]]:
+        found: dict[tuple[str, str], dict[tuple[str, str], list[Score]]] = defaultdict(lambda: defaultdict(list))
         frame = self.data.evaluations
         columns = ("trial", "checkpoint", "attack", "epsilon", "attack_id", "images", "accuracy", "clean_accuracy")
         for row in zip(*(frame[name] for name in (*columns, "warnings", "path")), strict=True):
             trial, checkpoint, attack, epsilon, attack_id, images, accuracy, clean, warnings, path = row
             known = None if clean is None or clean != clean else float(clean)
-            entry = Evaluation(attack_id, int(images), float(accuracy), known, bool(warnings), path)
+            entry = Score(attack_id, int(images), float(accuracy), known, bool(warnings), path)
             found[trial, checkpoint][attack, "" if attack == "clean" else epsilon].append(entry)
         return found
 
@@ -117,7 +117,7 @@ class Results:
             found[study] = sorted(seen, key=lambda name, headline=headline: (name != headline, name))  # type: ignore[misc]
         return found
 
-    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Evaluation | None:
+    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Score | None:
         """The evaluation the study asked for; else, one made apart from it, on the most images."""
         entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
         if len(entries) < 2:
@@ -130,11 +130,11 @@ class Results:
             self._asked_of[study] = frozenset(str(attack.get("id")) for attack in attacks)
         return self._asked_of[study]
 
-    def images(self, cells: Iterable[Cell]) -> list[int]:
+    def images(self, cells: Iterable[TableCell]) -> list[int]:
         """Over how many test images these numbers are taken; more than one value is worth a remark."""
         return sorted({number for cell in cells if cell.label for number in self._images(cell)})
 
-    def _images(self, cell: Cell) -> set[int]:
+    def _images(self, cell: TableCell) -> set[int]:
         key = cell.key
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
@@ -170,13 +170,13 @@ class Results:
             if name in used and not _same(value, used[name])
         }
 
-    def cell(self, key: Key, rounding: Rounding | None = None) -> Cell:
+    def cell(self, key: Key, rounding: Rounding | None = None) -> TableCell:
         present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
         key = replace(key, study=present)
         label = self.label_for(key)
         rounding = rounding or Rounding()
         if label is None:
-            return Cell(key, rounding=rounding)
+            return TableCell(key, rounding=rounding)
         seeds = self.seeds(key.study, label)
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
@@ -190,7 +190,7 @@ class Results:
             if value is not None:
                 values[planned.seed] = value
                 warned = warned or warning
-        return Cell(
+        return TableCell(
             key,
             Sample.of([values[seed] for seed in sorted(values)]) if values else None,
             planned=len(seeds),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from reports.results import Results
 from reports.store.load import Problem, ReportData, load, no_collection
-from reports.tables import csv as csv_files
-from reports.tables import latex, markdown
+from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables, study_tables
 from reports.tables.table import Table
 from sweep.store.base import open_store
@@ -40,10 +39,10 @@ def write(
         make_folder(out)
         every = paper + [table for tables in by_study.values() for table in tables]
         written = [
-            _text(out / "tables.md", markdown.write(results, by_study, paper)),
+            _text(out / "tables.md", document.write(results, by_study, paper)),
             _text(out / "tables.tex", latex.document(shown(every))),
             _text(out / "numbers.tex", latex.numbers(results, shown(every))),
-            _text(out / "tables.csv", csv_files.cells(every)),
+            _text(out / "tables.csv", spreadsheet.cells(every)),
         ]
     if figures:
         note = out / "plots" / "made_from.txt"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.claims.rules import Finding, Verdict
+from reports.claims.rules import Decision, Verdict
 from reports.claims.sources import Source
 from reports.departures import joined
 from reports.statistics import Sample
@@ -69,10 +69,10 @@ class Question:
         known = self._departures.setdefault(label, {})
         known |= dict.fromkeys(self.source.departures(self.setting, label, measure, epsilon, checkpoint))
 
-    def part(self, labels: Sequence[str], finding: Finding) -> Part:
+    def part(self, labels: Sequence[str], decision: Decision) -> Part:
         """Judged from the numbers of these labels."""
         found = {self.name(label): self._departures.get(label, {}) for label in labels}
-        return Part(self.where, finding.verdict, finding.evidence, joined(found), finding.p)
+        return Part(self.where, decision.verdict, decision.evidence, joined(found), decision.p)
 
     def name(self, label: str) -> str:
         return self.source.display(self.setting, label)

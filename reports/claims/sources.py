@@ -9,7 +9,7 @@ from reports.departures import Departures
 from reports.papers import sovr as published
 from reports.results import Results
 from reports.statistics import Sample
-from reports.tables.table import Cell, Key
+from reports.tables.table import Key, TableCell
 
 # In the table on λ the paper's columns are both SOVR; the study has a label for each value.
 LAMBDA_LABELS = {("cifar100_lambda", 0.5): "sovr_lam05", ("cifar100_lambda", 0.6): "sovr_lam06"}
@@ -39,9 +39,9 @@ class Ours:
     def __init__(self, results: Results) -> None:
         self.results = results
         self._departures = Departures(results)
-        self._cells: dict[Key, Cell] = {}  # many claims ask for the same number
+        self._cells: dict[Key, TableCell] = {}  # many claims ask for the same number
 
-    def _cell(self, key: Key) -> Cell:
+    def _cell(self, key: Key) -> TableCell:
         if key not in self._cells:
             self._cells[key] = self.results.cell(key)
         return self._cells[key]

@@ -51,7 +51,7 @@ FIGURES: tuple[tuple[str, str, Callable[[StudyView], tuple[Figure, str]]], ...] 
 
 
 @dataclass(frozen=True)
-class Entry:
+class FigureEntry:
     """One line of the index: a figure that was drawn (files), or one that was not (reason, command)."""
 
     study: str | None
@@ -70,7 +70,9 @@ def draw_all(data: ReportData, out: Path) -> list[Path]:
     with rc_context(style.RC):  # type: ignore[arg-type]
         figure, caption = toy_trajectories.draw()
         files = style.save(figure, out / "toy_trajectories")
-        entries.append(Entry(None, "toy_trajectories", "The toy problem", caption, tuple(path.name for path in files)))
+        entries.append(
+            FigureEntry(None, "toy_trajectories", "The toy problem", caption, tuple(path.name for path in files))
+        )
         results = Results(data)
         for study in data.manifests:
             view = StudyView(results, study)
@@ -80,13 +82,13 @@ def draw_all(data: ReportData, out: Path) -> list[Path]:
     return [out / name for entry in entries for name in entry.files] + [index]
 
 
-def _draw(view: StudyView, name: str, title: str, draw: Callable, out: Path) -> Entry:
+def _draw(view: StudyView, name: str, title: str, draw: Callable, out: Path) -> FigureEntry:
     try:
         figure, caption = draw(view)
     except Missing as missing:
-        return Entry(view.name, name, title, reason=missing.reason, command=missing.command)
+        return FigureEntry(view.name, name, title, reason=missing.reason, command=missing.command)
     files = style.save(figure, out / f"{file_stem(view.name)}-{name}")
-    return Entry(view.name, name, title, caption, tuple(path.name for path in files))
+    return FigureEntry(view.name, name, title, caption, tuple(path.name for path in files))
 
 
 def file_stem(study: str) -> str:
@@ -94,9 +96,9 @@ def file_stem(study: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", study).lstrip(".") or "study"
 
 
-def read_index(folder: Path) -> list[Entry]:
+def read_index(folder: Path) -> list[FigureEntry]:
     """What `draw_all` left in the folder; nothing when no figures were drawn."""
     path = folder / INDEX
     if not path.exists():
         return []
-    return [Entry(**{**entry, "files": tuple(entry["files"])}) for entry in json.loads(path.read_text("utf-8"))]
+    return [FigureEntry(**{**entry, "files": tuple(entry["files"])}) for entry in json.loads(path.read_text("utf-8"))]

@@ -21,7 +21,7 @@ CONTOUR_POINTS = 8
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ShownCandidate:
     values: dict[str, Any]
     score: float | None
     pruned: bool
@@ -83,7 +83,7 @@ def _square(axis: Axes, x: float, y: float) -> None:
     )  # fmt: skip
 
 
-def _searches(study: StudyView) -> list[tuple[Record, list[Candidate]]]:
+def _searches(study: StudyView) -> list[tuple[Record, list[ShownCandidate]]]:
     """The searches that have something to show, with their candidates."""
     read = [(record, _read(record)) for record in study.searches]
     scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
@@ -97,7 +97,7 @@ def _objective(record: Record) -> str:
     return style.plain(name, 50) + (" (%)" if name.endswith("accuracy") else "")
 
 
-def _read(record: Record) -> list[Candidate]:
+def _read(record: Record) -> list[ShownCandidate]:
     chosen = record.get("chosen") or {}
     paper = record.get("paper_value") or {}
     factor = 100.0 if str(record.get("objective") or "").endswith("accuracy") else 1.0
@@ -107,7 +107,7 @@ def _read(record: Record) -> list[Candidate]:
         score = candidate.get("value")
         usable = isinstance(score, int | float) and math.isfinite(score)
         found.append(
-            Candidate(
+            ShownCandidate(
                 values,
                 factor * score if usable else None,
                 bool(candidate.get("pruned")),
@@ -128,7 +128,7 @@ def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _varied(candidates: list[Candidate]) -> list[str]:
+def _varied(candidates: list[ShownCandidate]) -> list[str]:
     """Numeric hyperparameters with more than one value, those of the paper's axes first."""
     names: dict[str, set[float]] = {}
     for candidate in candidates:
@@ -139,7 +139,7 @@ def _varied(candidates: list[Candidate]) -> list[str]:
     return sorted(several, key=lambda name: (name != "M", name != "lam", name))
 
 
-def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> PathCollection | None:
+def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -> PathCollection | None:
     placed = [
         c for c in candidates if c.score is not None and _numeric(c.values.get(across)) and _numeric(c.values.get(up))
     ]
@@ -170,7 +170,7 @@ def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> Pat
     return marks
 
 
-def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
+def _profile(axis: Axes, candidates: list[ShownCandidate], name: str | None) -> None:
     """One varied hyperparameter, or none: the score upwards."""
     for candidate in candidates:
         if candidate.score is None:
@@ -191,7 +191,7 @@ def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
     axis.set_ylabel("score")
 
 
-def _timeline(axis: Axes, candidates: list[Candidate]) -> None:
+def _timeline(axis: Axes, candidates: list[ShownCandidate]) -> None:
     best: list[tuple[int, float]] = []
     for number, candidate in enumerate(candidates, start=1):
         if candidate.score is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from reports.results import Results
-from reports.tables.table import Cell, Table, p_text
+from reports.tables.table import Table, TableCell, p_text
 
 PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
@@ -54,7 +54,7 @@ def _printable(sign: str) -> bool:
     return " " <= sign <= "~" or ("À" <= sign <= "ÿ" and sign not in "ÐÞðþ÷")
 
 
-def cell_text(cell: Cell) -> str:
+def cell_text(cell: TableCell) -> str:
     noted = escape(cell.marks)
     if cell.sample is None:
         return escape(cell.hole) + noted
@@ -137,7 +137,7 @@ def _macro(name: str, value: str) -> str:
     return rf"\newcommand{{\{name}}}{{{value}}}"
 
 
-def macro_words(results: Results, cell: Cell) -> list[str]:
+def macro_words(results: Results, cell: TableCell) -> list[str]:
     """Study, label and measure; radius and checkpoint only where they are not the study's own."""
     key = cell.key
     words = [key.study, cell.label, key.measure]

@@ -10,7 +10,7 @@ from reports.departures import Departures
 from reports.names import attack_name, setting
 from reports.papers import sovr as published
 from reports.results import MARGIN_NOTES, WORST_OF, Results
-from reports.tables.table import MARKS, Block, Cell, Column, Key, Rounding, Row, Table, with_best
+from reports.tables.table import MARKS, Block, Column, Key, Rounding, Row, Table, TableCell, with_best
 
 CHECKPOINTS = {
     "last": "the last epoch",
@@ -103,7 +103,7 @@ def paper_notes(source: published.Published, table: Table, results: Results, dep
     return notes
 
 
-def _trained(results: Results, cell: Cell) -> bool:
+def _trained(results: Results, cell: TableCell) -> bool:
     return bool(cell.label) and any(one.status == "done" for one in results.seeds(cell.key.study, cell.label))
 
 

@@ -36,7 +36,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     key: Key
     sample: Sample | None = None
     planned: int = 0  # seeds the study asks for; 0: the study does not have this cell
@@ -139,7 +139,7 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     header: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Table:
     number: int | None = None
     notes: tuple[str, ...] = ()
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[TableCell]:
         for block in self.blocks:
             for row in block.rows:
                 yield from row.cells
@@ -188,7 +188,7 @@ def with_best(table: Table) -> Table:
     return replace(table, blocks=tuple(blocks))
 
 
-def _families(table: Table, grid: list[list[Cell]]) -> Iterator[list[tuple[int, int]]]:
+def _families(table: Table, grid: list[list[TableCell]]) -> Iterator[list[tuple[int, int]]]:
     if table.compare == "column":
         for x in range(len(table.columns)):
             yield [(y, x) for y in range(len(grid))]
@@ -219,7 +219,7 @@ def same_mean(first: float, second: float) -> bool:
     return math.isclose(first, second, rel_tol=1e-9, abs_tol=NO_SPREAD)
 
 
-def _mark(cells: list[Cell], best: str) -> list[Cell]:
+def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     samples = [cell.sample for cell in cells]
     index = best_index(samples, best)
     if index is None:

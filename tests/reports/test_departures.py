@@ -14,9 +14,8 @@ from reports.page.page import write_page
 from reports.papers import sovr as published
 from reports.results import Results
 from reports.store.load import load
-from reports.tables import csv as csv_files
-from reports.tables import latex
-from reports.tables.markdown_table import render
+from reports.tables import latex, spreadsheet
+from reports.tables.markdown import render
 from reports.tables.paper import paper_tables
 from reports.tables.table import Key
 from sweep import studies
@@ -89,7 +88,7 @@ def test_departing_cells_are_marked_in_every_form_and_the_caption_says_what_depa
     )
     assert "| 48.0±0.2¶" in render(table)
     assert r"$^\P$" in latex.cell_text(shown["at"])
-    line = next(line for line in csv_files.cells([table]).splitlines() if ",cifar10_rn18,at,autoattack," in line)
+    line = next(line for line in spreadsheet.cells([table]).splitlines() if ",cifar10_rn18,at,autoattack," in line)
     assert line.endswith(",epochs 1 instead of 200; training images used 2000 instead of all")
     page = write_page(results.data, [table], [], tmp_path).read_text("utf-8")
     assert 'title="¶ Not the paper&#39;s settings. epochs 1 instead of 200; training images' in page

@@ -14,9 +14,9 @@ from reports.page.trials import study_trials
 from reports.results import Results
 from reports.store.load import load
 from reports.tables.latex import PREAMBLE, numbers, render
-from reports.tables.markdown_table import code
+from reports.tables.markdown import code
 from reports.tables.paper import study_tables
-from reports.tables.table import Block, Cell, Column, Key, Row, Table
+from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
@@ -75,7 +75,7 @@ def test_studies_whose_names_differ_in_signs_alone_have_macros_of_their_own(stor
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_a_row_may_begin_with_a_bracket_or_a_star(tmp_path):
-    cells = (Cell(Key("one", "at", "clean")),)
+    cells = (TableCell(Key("one", "at", "clean")),)
     rows = tuple(Row(name, cells) for name in ("[2pt]", "*x", "[", "]"))
     table = Table("odd\nname", "[t]", (Column("[c]"),), (Block("[b]", rows),))
     (tmp_path / "odd.tex").write_text(PREAMBLE + render(table) + r"\end{document}", "utf-8")

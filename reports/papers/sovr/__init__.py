@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from reports.statistics import Sample
-from reports.tables.table import Block, Cell, Column, Key, Rounding, Row, Table
+from reports.tables.table import Block, Column, Key, Rounding, Row, Table, TableCell
 
 FOLDER = Path(__file__).parent
 PRINTED = re.compile(r"(\*\*)?(-?\d+(?:\.\d+)?)(?:±(\d+(?:\.\d+)?))?(\*\*)?")
@@ -54,7 +54,7 @@ class Published:
     def rounding(self) -> Rounding:
         return Rounding(self.spec.get("decimals", 1), self.spec.get("digits"))
 
-    def table(self, fill: Callable[[Key, Rounding], Cell]) -> Table:
+    def table(self, fill: Callable[[Key, Rounding], TableCell]) -> Table:
         """The paper's layout, each cell filled by `fill`."""
         spec, rounding = self.spec, self.rounding
         blocks = []
@@ -89,9 +89,9 @@ class Published:
         """The paper's table made from the paper's numbers, through our own layout."""
         cells = iter(self.cells())
 
-        def fill(key: Key, rounding: Rounding) -> Cell:
+        def fill(key: Key, rounding: Rounding) -> TableCell:
             printed = next(cells)
-            return Cell(key, printed.sample, self.spec["n"] or 1, printed=printed.text, rounding=rounding)
+            return TableCell(key, printed.sample, self.spec["n"] or 1, printed=printed.text, rounding=rounding)
 
         return self.table(fill)
 
