@@ -1,4 +1,4 @@
-"""How sure a study's differences are: every method against AT and against the best, over seeds and over test images."""
+"""How sure a study's differences are: each method against the baseline and the best, over seeds and images."""
 
 from __future__ import annotations
 
@@ -76,15 +76,16 @@ class Tests:
 
 
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
-    """Against AT, then against the best method (once, if they are the same or if there are only the two)."""
+    """Against the baseline, then against the best method (once, if they are the same or if there are only the two)."""
     labels = list(results.labels[study])
     checkpoint = results.shown_checkpoint(study)
-    epsilon = str(results.data.manifests[study].get("epsilon", "8/255"))
+    epsilon = results.epsilon(study)
     cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
-    baseline = next((i for i, label in enumerate(labels) if results.methods[study, label] == "at"), None)
+    methods = [results.methods[study, label] for label in labels]
+    baseline = methods.index(results.paper.baseline) if results.paper.baseline in methods else None
     if baseline is not None and cells[baseline].sample is None:
         baseline = None
     verdicts = {label: _verdicts(results, study, label, measure, epsilon) for label in labels}

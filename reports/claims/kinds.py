@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reports.claims import calculations
+from reports.claims.calculations import CALCULATIONS
 from reports.claims.question import Part, Question, listed
 from reports.claims.rules import Decision, Verdict, best, differs, in_range, not_worse, same, trend
 from reports.statistics import ALPHA, Sample, compare
@@ -171,7 +171,10 @@ def _anticorrelated(question: Question) -> list[Part]:
 
 
 def _calculation(question: Question) -> list[Part]:
-    holds, evidence = getattr(calculations, question.entry["calculation"])()
+    holds, evidence = CALCULATIONS[question.entry["calculation"]]()
+    cited = question.entry.get("contradictions") if not holds else None
+    if cited:
+        evidence += f" (contradiction {', '.join(map(str, cited))})"
     return [Part("", "holds" if holds else "does not hold", evidence)]
 
 

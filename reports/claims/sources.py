@@ -6,16 +6,15 @@ import math
 from typing import Protocol
 
 from reports.departures import Departures
-from reports.papers import sovr as published
+from reports.papers.paper import Paper
 from reports.results import Results
 from reports.statistics import Sample
 from reports.tables.table import Key, TableCell
 
-# In the table on λ the paper's columns are both SOVR; the study has a label for each value.
-LAMBDA_LABELS = {("cifar100_lambda", 0.5): "sovr_lam05", ("cifar100_lambda", 0.6): "sovr_lam06"}
-
 
 class Source(Protocol):
+    paper: Paper
+
     def sample(
         self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
     ) -> Sample | None: ...
@@ -38,6 +37,7 @@ class Ours:
 
     def __init__(self, results: Results) -> None:
         self.results = results
+        self.paper = results.paper
         self._departures = Departures(results)
         self._cells: dict[Key, TableCell] = {}  # many claims ask for the same number
 
@@ -75,21 +75,20 @@ class Ours:
         return self.results.labels.get(study, {}).get(label, label.upper())
 
 
-class Paper:
-    """From the printed tables; where two tables print a cell, the first one counts (contradictions 4 and 5)."""
+class InPrint:
+    """From the printed tables; where two tables print a cell, the first one counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, paper: Paper) -> None:
+        self.paper = paper
         self._samples: dict[tuple[str, str, str, str], Sample] = {}
-        for table in published.tables():
-            for cell in table.cells():
-                key = cell.key
-                label = LAMBDA_LABELS.get((key.study, dict(key.hyperparameters).get("lam", math.nan)), key.label)
-                self._samples.setdefault((key.study, label, key.measure, key.epsilon or ""), cell.sample)
+        for cell in (cell for table in paper.tables for cell in table.cells()):
+            key = cell.key
+            self._samples.setdefault((key.study, cell.claim_label, key.measure, key.epsilon or ""), cell.sample)
 
     def sample(
         self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
     ) -> Sample | None:
-        for radius in (epsilon,) if epsilon else ("", "8/255"):
+        for radius in (epsilon,) if epsilon else ("", self.paper.epsilon):
             found = self._samples.get((study, label, measure, radius))
             if found is not None:
                 return found
@@ -108,5 +107,4 @@ class Paper:
         return ()
 
     def display(self, study: str, label: str) -> str:
-        base, _, value = label.partition("_lam")
-        return f"{base.upper()} (λ={value[0]}.{value[1:]})" if value else label.upper()
+        return self.paper.display(label)

@@ -1,4 +1,4 @@
-"""Component bars: robust accuracy against PGD-20 and each part of AutoAttack (the paper's Figures 1 and 17)."""
+"""Component bars: robust accuracy against PGD-20 and each part of AutoAttack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
 from reports.figures.view import MethodView, Missing, StudyView
+from reports.papers.paper import Paper
 
 Bars = Sequence[tuple[str, str, str, str]]  # what is read, its legend, colour, hatch
 Reader = Callable[[MethodView, str], np.ndarray]
@@ -24,6 +26,10 @@ ATTACKS: Bars = (
 )
 COMPONENTS = ("apgd-ce", "apgd-t", "fab-t", "square")
 PER_ROW = 6
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [ReportFigure(20, "components", "Components of AutoAttack", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:

@@ -1,4 +1,4 @@
-"""Potentially misclassified samples and gradient norms (the paper's Figures 6 and 14)."""
+"""Potentially misclassified samples and gradient norms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from reports.figures import style
 from reports.figures.bars import Bars, grouped_bars
+from reports.figures.figure import ReportFigure
 from reports.figures.view import MethodView, Missing, StudyView
+from reports.papers.paper import Paper
 
 FAR_ABOVE = 8
 RATES: Bars = (
@@ -23,6 +25,13 @@ NORMS: Bars = (
     ("gradient_norm_logit_label", "‖∇ z_y‖₁", style.ORANGE, "xx"),
     ("gradient_norm_logit_max", "max over k of ‖∇ z_k‖₁", style.VERMILLION, ".."),
 )
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [
+        ReportFigure(90, "potentially_misclassified", "Potentially misclassified images", draw_rates),
+        ReportFigure(100, "gradient_norms", "Gradient norms", draw_norms),
+    ]
 
 
 def draw_rates(study: StudyView) -> tuple[Figure, str]:

@@ -6,7 +6,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
 from reports.figures.view import Missing, StudyView
+from reports.papers.paper import Paper
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [ReportFigure(10, "hero", "PGD-20 against AutoAttack", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:

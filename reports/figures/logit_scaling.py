@@ -1,4 +1,4 @@
-"""Robust accuracy when the attack sees logits times α (the paper's Figure 18)."""
+"""Robust accuracy when the attack sees logits times α."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import re
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
 from reports.figures.view import Missing, StudyView
+from reports.papers.paper import Paper
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [ReportFigure(110, "logit_scaling", "Scaled logits", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:

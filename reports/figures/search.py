@@ -1,4 +1,4 @@
-"""What the search saw: the landscape over (M, λ) or its like, and the candidates in the order they ran."""
+"""What the search saw: the landscape over two hyperparameters, and the candidates in the order they ran."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
 from reports.figures.view import Missing, StudyView
+from reports.papers.paper import Paper
 from reports.store.load import Record
 
-SYMBOLS = {"lam": "λ", "Lambda": "Λ", "beta": "β"}
 CONTOUR_POINTS = 8
 
 
@@ -29,18 +30,26 @@ class ShownCandidate:
     paper: bool
 
 
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [
+        ReportFigure(120, "search_landscape", "Landscape of the search", draw_landscape),
+        ReportFigure(130, "search_history", "History of the search", draw_history),
+    ]
+
+
 def draw_landscape(study: StudyView) -> tuple[Figure, str]:
     searches = _searches(study)
     rows, columns = style.grid_shape(len(searches), 3)
     figure, axes = style.canvas(0.6 + 3.3 * columns, 0.5 + 2.9 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
-        names = _varied(candidates)
+        names = _varied(candidates, study.paper)
         if len(names) >= 2:
             marks = _plane(axis, candidates, names[0], names[1])
             if marks is not None:
                 figure.colorbar(marks, ax=axis, shrink=0.9, pad=0.02, label=_objective(record))
         else:
             _profile(axis, candidates, names[0] if names else None)
+        _label(axis, names, study.paper)
         axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
     style.hide_unused(axes, len(searches))
     _legend(figure, axes)
@@ -128,15 +137,21 @@ def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _varied(candidates: list[ShownCandidate]) -> list[str]:
-    """Numeric hyperparameters with more than one value, those of the paper's axes first."""
+def _varied(candidates: list[ShownCandidate], paper: Paper) -> list[str]:
+    """Numeric hyperparameters with more than one value, those whose effect the paper shows first."""
     names: dict[str, set[float]] = {}
     for candidate in candidates:
         for name, value in candidate.values.items():
             if _numeric(value):
                 names.setdefault(name, set()).add(float(value))
     several = [name for name, values in names.items() if len(values) > 1]
-    return sorted(several, key=lambda name: (name != "M", name != "lam", name))
+    shown = [effect.varied for effect in paper.effects]
+    return sorted(several, key=lambda name: (shown.index(name) if name in shown else len(shown), name))
+
+
+def _label(axis: Axes, names: list[str], paper: Paper) -> None:
+    axis.set_xlabel(paper.symbols.get(names[0], names[0]) if names else "")
+    axis.set_ylabel(paper.symbols.get(names[1], names[1]) if len(names) >= 2 else "score")
 
 
 def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -> PathCollection | None:
@@ -165,8 +180,6 @@ def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -
             _square(axis, *where)
     axis.use_sticky_edges = False
     axis.margins(0.14)
-    axis.set_xlabel(SYMBOLS.get(across, across))
-    axis.set_ylabel(SYMBOLS.get(up, up))
     return marks
 
 
@@ -187,8 +200,6 @@ def _profile(axis: Axes, candidates: list[ShownCandidate], name: str | None) -> 
         if candidate.paper:
             _square(axis, x, candidate.score)
     axis.margins(0.14)
-    axis.set_xlabel(SYMBOLS.get(name, name) if name is not None else "")
-    axis.set_ylabel("score")
 
 
 def _timeline(axis: Axes, candidates: list[ShownCandidate]) -> None:

@@ -1,4 +1,4 @@
-"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta (the paper's Figure 3a)."""
+"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta ."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
+from reports.papers.paper import Paper
 from trainers import closed_forms as toy
 
 LINES = (
@@ -15,6 +17,11 @@ LINES = (
 )
 WEIGHTS = ((1.0, "-"), (5.0, "--"))
 RUNGE_KUTTA_UNTIL = 100.0
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    drawn = ReportFigure(0, "toy_trajectories", "The toy problem", draw, needs_study=False)
+    return [drawn] if drawn.name in paper.theory else []
 
 
 def draw() -> tuple[Figure, str]:

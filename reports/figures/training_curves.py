@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
+from reports.figures.figure import ReportFigure
 from reports.figures.view import MethodView, Missing, StudyView
+from reports.papers.paper import Paper
 
 # column, legend, colour, dash
 LINES = (
@@ -18,6 +20,10 @@ LINES = (
     ("validation_pgd_accuracy", "validation, PGD", style.GREEN, ":"),
     ("test_pgd_accuracy", "test, PGD", style.BLACK, "-"),
 )
+
+
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [ReportFigure(40, "training_curves", "Training curves", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:

@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.names import attack_name, setting
+from reports.names import attack_name, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
 from reports.tables.markdown import code, escape, grid, render
-from reports.tables.paper import ranking_words
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
 
 MOST_ADVICE = 8
@@ -41,15 +40,15 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
         return "The store holds no study yet. `python -m sweep.run` runs the default one."
     rows = []
     for study, tables in studies.items():
-        manifest = results.data.manifests[study]
         robust = tables[0].blocks[0].rows[0]
         best = [i for i, cell in enumerate(robust.cells) if cell.best]
         # A single method is shown, but it is not better than anything.
         shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
         winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
-        lead, done = _lead(tests[study]), _done(results, study)
-        rows.append([code(study), escape(setting(manifest)), robust.header, winner, lead, done])
-    table = grid(rows, ["Study", "Data, model", "Against", "Best", "Compared with AT", "Trainings"], numbers=False)
+        lead, done = _lead(results, tests[study]), _done(results, study)
+        rows.append([code(study), escape(setting(results.data.manifests[study])), robust.header, winner, lead, done])
+    compared = f"Compared with {results.paper.display(results.paper.baseline)}"
+    table = grid(rows, ["Study", "Data, model", "Against", "Best", compared, "Trainings"], numbers=False)
     return "\n\n".join([table, *_headlines(tests)])
 
 
@@ -57,13 +56,13 @@ def _winner(name: str, cell: TableCell) -> str:
     return f"**{escape(name)}** {cell.text}" + (f" (n={cell.shown_n})" if cell.shown_n is not None else "")
 
 
-def _lead(tests: list[Tests]) -> str:
-    """How the best method stands to AT, in a few words."""
-    against = next((one for one in tests if one.reference == "at"), None)
+def _lead(results: Results, tests: list[Tests]) -> str:
+    """How the best method stands to the baseline, in a few words."""
+    against = next((one for one in tests if one.reference == results.paper.baseline), None)
     if against is None or not against.rows:
         return "—"
     if against.is_best:
-        return "the best is AT itself"
+        return f"the best is {results.paper.display(against.reference)} itself"
     row = against.rows[best_index(one.cell.sample for one in against.rows) or 0]
     p = row.comparison.welch_holm
     return f"{signed(row.comparison.difference)} points" + (
@@ -108,17 +107,15 @@ def _done(results: Results, study: str) -> str:
 
 
 def study_section(results: Results, study: str, tables: list[Table], tests: list[Tests]) -> str:
-    manifest = results.data.manifests[study]
-    parts = [f"## {escape(str(manifest.get('title') or study))} ({code(study)})"]
+    parts = [f"## {escape(results.title(study))} ({code(study)})"]
     parts.append(render(tables[0], heading="Robust and clean accuracy"))
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
         parts += [tests_text(test) for test in tests]
         parts.append(f"<sub>{TESTS_CAPTION}</sub>")
         parts += _advice(results, study, tests)
-    prefix = f"{manifest.get('title') or study}: "
     for table in tables[1:]:
-        heading = table.title.removeprefix(prefix)
+        heading = table.title.removeprefix(f"{results.title(study)}: ")
         parts.append(render(table, heading=heading[:1].upper() + heading[1:]))
     parts.append(runs_text(results, study))
     return "\n\n".join(parts)
@@ -197,8 +194,7 @@ def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
 
 def runs_text(results: Results, study: str) -> str:
     """What was trained, with which values, and what is missing."""
-    configs = results.data.manifests[study].get("config_by_label") or {}
-    searched = {str(entry["label"]) for entry in results.data.manifests[study].get("searches") or []}
+    configs, searched = results.configs(study), results.searches(study)
     rows = []
     lacking: dict[str, list[int]] = {}
     for label, display in results.labels[study].items():

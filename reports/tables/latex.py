@@ -107,7 +107,7 @@ def document(tables: Iterable[Table]) -> str:
 
 
 def numbers(results: Results, tables: Iterable[Table]) -> str:
-    """`\\DigitsSovrAutoattack` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
+    """`\\StudyLabelMeasure` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
     lines = ["% One macro per number. \\input this file and a text never goes stale."]
     taken: dict[str, list[str]] = {}
     for table in tables:
@@ -141,7 +141,7 @@ def macro_words(results: Results, cell: TableCell) -> list[str]:
     """Study, label and measure; radius and checkpoint only where they are not the study's own."""
     key = cell.key
     words = [key.study, cell.label, key.measure]
-    if key.epsilon and key.epsilon != str(results.data.manifests[key.study].get("epsilon", "8/255")):
+    if key.epsilon and key.epsilon != results.epsilon(key.study):
         words.append(f"eps {key.epsilon}")
     if (
         key.checkpoint

@@ -95,10 +95,10 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Rounding:
-    """As the paper prints: the spread to one significant digit, the mean to the spread's last digit.
+    """The spread to one significant digit, the mean to the spread's last digit.
 
-    `decimals` is the least number of decimals of a mean (the paper: 48.0±0.2, 50.44±0.09, 37.7±1). With `digits`, a
-    mean shows so many significant digits, without trailing zeros (-0.0293±0.02, -0.68±0.02).
+    `decimals` is the least number of decimals of a mean (1: 20.0±0.2, 20.44±0.09, 20.4±1). With `digits`, a mean shows
+    so many significant digits, without trailing zeros (3: -0.0123±0.02, -0.12±0.02).
     """
 
     decimals: int = 1
