@@ -20,9 +20,6 @@ StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// addre
 StudiesOption = Annotated[
     list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
 ]
-AgainstOption = Annotated[
-    str | None, typer.Option("--against", help="The paper to compare with: a shipped one's name, or a folder.")
-]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
 
 
@@ -32,7 +29,9 @@ def report(
     store: StoreOption = "store",
     study: StudiesOption = None,
     out: OutOption = None,
-    against: AgainstOption = None,
+    against: Annotated[
+        str | None, typer.Option(help="The paper to compare with: a shipped one's name, or a folder like theirs.")
+    ] = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
     """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
@@ -51,25 +50,23 @@ def diff(
     store: StoreOption = "",
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
-    against: AgainstOption = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
     ] = False,
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
-    from reports import diff as comparison
-    from reports import papers
+    from reports.diff import text as difference_text
+    from reports.diff import text_in_print
+    from reports.papers import load as load_paper
     from reports.results import Results
-    from reports.store.load import load
     from sweep.trials.disk import make_folder
 
     above = context.obj
     out = out or above["out"]
-    compared = papers.load(against or above["against"])
     if paper:
-        text = comparison.text_in_print(compared)
+        text = text_in_print(load_paper(above["against"]))
     else:
-        text = comparison.text(Results(load(store or above["store"], study or above["study"]), compared))
+        text = difference_text(Results.read(store or above["store"], study or above["study"], above["against"]))
     if out is None:
         typer.echo(text)
     else:

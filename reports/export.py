@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.papers import load as load_paper
 from reports.results import Results
-from reports.store.load import ReportData, load
+from reports.store.load import ReportData
 from sweep.errors import UserError
 from sweep.trials.disk import make_folder
 
@@ -36,7 +35,7 @@ def export(
     checkpoint: str | None = None,
     paper: str | Path | None = None,
 ) -> list[Path]:
-    results = Results(load(store, studies), load_paper(paper))
+    results = Results.read(store, studies, paper)
     if label is None and (seed is not None or checkpoint is not None):
         raise UserError("--seed and --checkpoint choose a model: give its --label too")
     make_folder(out)

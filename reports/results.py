@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from reports.papers import load as load_paper
 from reports.papers.paper import Paper
 from reports.statistics import Sample
-from reports.store.load import Record, ReportData
+from reports.store.load import Record, ReportData, load
 from reports.tables.table import Key, Rounding, TableCell
+from sweep.store.base import Store
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
 DIAGNOSTICS = {
@@ -70,6 +73,13 @@ class Results:
         for study, labels in self.labels.items():
             places = {label: self._place(study, label) for label in labels}
             self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
+
+    @classmethod
+    def read(
+        cls, store: Store | str | Path, studies: Iterable[str] | None = None, paper: str | Path | None = None
+    ) -> Results:
+        """Of these studies, or all of the store; beside the paper of that name or folder, or the default one."""
+        return cls(load(store, studies), load_paper(paper))
 
     def _place(self, study: str, label: str) -> tuple[bool, bool, int, str, str]:
         """In the paper's order; what it does not have follows by name, plain methods before combined ones."""

@@ -14,7 +14,6 @@ from reports.store.load import Problem, ReportData, load, no_collection
 from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
-from reports.tables.table import Table
 from sweep.store.base import open_store
 from sweep.trials.disk import make_folder
 
@@ -43,10 +42,11 @@ def write(
         from_paper = paper_tables(results)
         make_folder(out)
         every = from_paper + [table for tables in by_study.values() for table in tables]
+        shown = [table for table in every if table.planned]
         written = [
             _text(out / "tables.md", document.write(results, by_study, from_paper)),
-            _text(out / "tables.tex", latex.document(shown(every))),
-            _text(out / "numbers.tex", latex.numbers(results, shown(every))),
+            _text(out / "tables.tex", latex.document(shown)),
+            _text(out / "numbers.tex", latex.numbers(results, shown)),
             _text(out / "tables.csv", spreadsheet.cells(every)),
         ]
     if figures:
@@ -103,11 +103,6 @@ def _hashes(folder: Path, *kinds: str) -> list[str]:
     """Of these files alone: a report may be written to the folder of the code, as by default."""
     paths = sorted({path for kind in kinds for path in folder.rglob(kind)})
     return [f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths]
-
-
-def shown(tables: Sequence[Table]) -> list[Table]:
-    """A table of the paper none of whose studies was planned has nothing to print."""
-    return [table for table in tables if table.filled or any(cell.planned for cell in table.cells())]
 
 
 def _text(path: Path, text: str) -> Path:

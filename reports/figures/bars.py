@@ -9,9 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
-from reports.papers.paper import Paper
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 Bars = Sequence[tuple[str, str, str, str]]  # what is read, its legend, colour, hatch
 Reader = Callable[[MethodView, str], np.ndarray]
@@ -26,10 +24,6 @@ ATTACKS: Bars = (
 )
 COMPONENTS = ("apgd-ce", "apgd-t", "fab-t", "square")
 PER_ROW = 6
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    return [ReportFigure(20, "components", "Components of AutoAttack", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -79,3 +73,6 @@ def grouped_bars(axis: Axes, methods: Sequence[MethodView], bars: Bars, read: Re
         )
     axis.set_xticks(np.arange(len(methods)), [style.wrapped(method.name) for method in methods])
     axis.grid(axis="x", visible=False)
+
+
+FIGURES = [ReportFigure(20, "components", "Components of AutoAttack", draw)]

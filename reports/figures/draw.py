@@ -12,9 +12,8 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
-from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import Missing, StudyView
+from reports.figures import effects, style
+from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper
 from reports.results import Results
 
@@ -35,12 +34,13 @@ class FigureEntry:
 
 
 def declared(paper: Paper) -> list[ReportFigure]:
-    """By the files of this folder, in the order of the page."""
+    """By the files of this folder, in the order of the page; those without a study only where the paper has them."""
     modules = [
         import_module(f"reports.figures.{one.name}") for one in pkgutil.iter_modules([str(Path(__file__).parent)])
     ]
-    found = [figure for module in modules if hasattr(module, "figures") for figure in module.figures(paper)]
-    return sorted(found, key=lambda figure: figure.place)
+    found = [figure for module in modules for figure in getattr(module, "FIGURES", [])] + effects.figures(paper)
+    shown = [figure for figure in found if figure.needs_study or figure.name in paper.theory]
+    return sorted(shown, key=lambda figure: figure.place)
 
 
 def draw_all(results: Results, out: Path) -> list[Path]:

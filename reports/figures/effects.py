@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 from reports.papers.paper import Effect, Paper
 
 MARKERS = ("D", "o", "s", "^", "v", "P")

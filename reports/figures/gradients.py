@@ -9,9 +9,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from reports.figures import style
 from reports.figures.bars import Bars, grouped_bars
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
-from reports.papers.paper import Paper
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 FAR_ABOVE = 8
 RATES: Bars = (
@@ -25,13 +23,6 @@ NORMS: Bars = (
     ("gradient_norm_logit_label", "‖∇ z_y‖₁", style.ORANGE, "xx"),
     ("gradient_norm_logit_max", "max over k of ‖∇ z_k‖₁", style.VERMILLION, ".."),
 )
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    return [
-        ReportFigure(90, "potentially_misclassified", "Potentially misclassified images", draw_rates),
-        ReportFigure(100, "gradient_norms", "Gradient norms", draw_norms),
-    ]
 
 
 def draw_rates(study: StudyView) -> tuple[Figure, str]:
@@ -78,3 +69,9 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
     handles, labels = axis.get_legend_handles_labels()
     style.legend_above(figure, handles, labels, columns=columns)
     return figure
+
+
+FIGURES = [
+    ReportFigure(90, "potentially_misclassified", "Potentially misclassified images", draw_rates),
+    ReportFigure(100, "gradient_norms", "Gradient norms", draw_norms),
+]

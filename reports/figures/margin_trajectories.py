@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
-from reports.papers.paper import MarginRatio, Paper
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 from reports.results import MARGIN_NOTES
 
 DASHES = ("-", "--", "-.", ":")
@@ -20,16 +16,10 @@ COLORS = (style.BLACK, style.VERMILLION)
 MARKERS = (("o", "s", "^", "D"), ("v", "P", "X", "*"))
 
 
-def figures(paper: Paper) -> list[ReportFigure]:
-    ratio = paper.margin_ratio
-    return (
-        []
-        if ratio is None
-        else [ReportFigure(70, "margin_trajectories", "Margins over training", partial(draw, ratio))]
-    )
-
-
-def draw(ratio: MarginRatio, study: StudyView) -> tuple[Figure, str]:
+def draw(study: StudyView) -> tuple[Figure, str]:
+    ratio = study.paper.margin_ratio
+    if ratio is None:
+        raise Missing("the paper compares the margins of no two losses")
     losses = (ratio.under, ratio.over)
     kind = {method: place for place, loss in enumerate(losses) for method in loss.methods}
     found = [method for method in study.methods if method.method in kind and method.curves("train_margin")]
@@ -91,3 +81,6 @@ def draw(ratio: MarginRatio, study: StudyView) -> tuple[Figure, str]:
 def _weight(method: MethodView) -> float:
     weight = method.number("weight")
     return 1.0 if weight is None else weight
+
+
+FIGURES = [ReportFigure(70, "margin_trajectories", "Margins over training", draw)]

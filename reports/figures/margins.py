@@ -11,9 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
-from reports.papers.paper import Paper
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 PER_ROW = 6
 BINS = 60
@@ -33,13 +31,6 @@ class Panel:
     checkpoint: str
     margin: np.ndarray
     correct: np.ndarray
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    return [
-        ReportFigure(50, "margin_histograms", "Logit margins", draw_logit),
-        ReportFigure(60, "probability_margins", "Probabilistic margins", draw_probability),
-    ]
 
 
 def draw_logit(study: StudyView) -> tuple[Figure, str]:
@@ -153,3 +144,9 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}  # where the line is near after all
     axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7, bbox=paper)
     axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars
+
+
+FIGURES = [
+    ReportFigure(50, "margin_histograms", "Logit margins", draw_logit),
+    ReportFigure(60, "probability_margins", "Probabilistic margins", draw_probability),
+]

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import Missing, StudyView
+from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper
 from reports.store.load import Record
 
@@ -28,13 +27,6 @@ class ShownCandidate:
     pruned: bool
     chosen: bool
     paper: bool
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    return [
-        ReportFigure(120, "search_landscape", "Landscape of the search", draw_landscape),
-        ReportFigure(130, "search_history", "History of the search", draw_history),
-    ]
 
 
 def draw_landscape(study: StudyView) -> tuple[Figure, str]:
@@ -220,3 +212,9 @@ def _timeline(axis: Axes, candidates: list[ShownCandidate]) -> None:
         axis.step(*zip(*best, strict=True), where="post", color=style.BLACK, linewidth=1.0, label="best so far")
     axis.margins(0.1)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+FIGURES = [
+    ReportFigure(120, "search_landscape", "Landscape of the search", draw_landscape),
+    ReportFigure(130, "search_history", "History of the search", draw_history),
+]

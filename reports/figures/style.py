@@ -46,28 +46,14 @@ RC: dict[str, Any] = {
     "svg.fonttype": "path",
 }
 
-COLORS = {
-    "black": BLACK,
-    "orange": ORANGE,
-    "sky": SKY,
-    "green": GREEN,
-    "blue": BLUE,
-    "vermillion": VERMILLION,
-    "purple": PURPLE,
-    "grey": GREY,
-}
+COLORS = {"black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN}
+COLORS |= {"blue": BLUE, "vermillion": VERMILLION, "purple": PURPLE, "grey": GREY}
 # Of methods for which the paper has no look.
 _OTHER = ((BLUE, "*", "-."), (PURPLE, "X", "-."), (GREEN, "d", "-."), (BLACK, "H", "-."), (VERMILLION, "8", "-."))
 # Further labels of a method, as in an ablation: nothing they share with the first but their name.
-_VARIANTS: tuple[tuple[str, str, Any], ...] = (
-    (BLUE, "o", "--"),
-    (GREEN, "s", "-."),
-    (PURPLE, "^", ":"),
-    (SKY, "v", "-"),
-    (ORANGE, "P", "--"),
-    (BLACK, "X", "-."),
-    (GREY, "*", ":"),
-    (VERMILLION, "p", "--"),
+_VARIANTS = (
+    *((BLUE, "o", "--"), (GREEN, "s", "-."), (PURPLE, "^", ":"), (SKY, "v", "-")),
+    *((ORANGE, "P", "--"), (BLACK, "X", "-."), (GREY, "*", ":"), (VERMILLION, "p", "--")),
 )
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.papers.paper import Paper
+from reports.figures.view import ReportFigure
 from trainers import closed_forms as toy
 
 LINES = (
@@ -17,11 +16,6 @@ LINES = (
 )
 WEIGHTS = ((1.0, "-"), (5.0, "--"))
 RUNGE_KUTTA_UNTIL = 100.0
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    drawn = ReportFigure(0, "toy_trajectories", "The toy problem", draw, needs_study=False)
-    return [drawn] if drawn.name in paper.theory else []
 
 
 def draw() -> tuple[Figure, str]:
@@ -88,3 +82,6 @@ def _ratio(axis) -> None:
     axis.set_ylabel("margin of OVR / margin of CE")
     axis.set_title("Ratio of the margins", loc="left")
     axis.legend(loc="lower right")
+
+
+FIGURES = [ReportFigure(0, "toy_trajectories", "The toy problem", draw, needs_study=False)]

@@ -11,9 +11,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from reports.figures import style
-from reports.figures.figure import ReportFigure
-from reports.figures.view import MethodView, Missing, StudyView
-from reports.papers.paper import Paper
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 # Where a name may stand around its point, tried in turn: offset in points, alignment.
 PLACES = (
@@ -45,10 +43,6 @@ Point = tuple[MethodView, np.ndarray, np.ndarray]
 Place = tuple[tuple[float, float], tuple[int, int], str, str]  # the point, offset in points, alignment
 
 LEADER = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
-
-
-def figures(paper: Paper) -> list[ReportFigure]:
-    return [ReportFigure(30, "trade_off", "Clean against robust accuracy", draw)]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -150,3 +144,6 @@ def _put(axis: Axes, text: str, places: list[Place], taken: list[Bbox], **option
 
 def _area(box: Bbox | None) -> float:
     return 0.0 if box is None else float(box.width * box.height)
+
+
+FIGURES = [ReportFigure(30, "trade_off", "Clean against robust accuracy", draw)]

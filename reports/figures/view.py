@@ -1,15 +1,17 @@
-"""What a figure asks of the records: one study's methods, in the tables' order, with the tables' own numbers."""
+"""What a figure's file builds on: its declaration, and one study's methods in the tables' order, with their numbers."""
 
 from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from reports.figures.style import MethodStyle, method_styles, plain
 from reports.results import Results
@@ -17,6 +19,17 @@ from reports.store.load import Diagnostics
 from reports.tables.table import Key
 
 CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`."""
+
+    place: int  # on the page, among the others
+    name: str  # of its files
+    title: str
+    draw: Callable[..., tuple[Figure, str]]
+    needs_study: bool = True
 
 
 class Missing(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
     data = results.data
     trials = {name: study_trials(results, name, index) for index, name in enumerate(data.manifests)}
     targets = {(name, one.label): one.id for name, found in trials.items() for one in found}
-    shown = [table for table in tables if table.filled or any(cell.planned for cell in table.cells())]
+    shown = [table for table in tables if table.planned]
     pages = [(table, page_table(table, f"table-{index}", targets)) for index, table in enumerate(shown)]
     entries = _figures(figures)
     studies = []
@@ -172,17 +173,7 @@ def _figures(figures: Sequence[Path]) -> list[dict[str, Any]]:
             chosen = svg if svg.stat().st_size <= max(LARGEST_SVG, png.stat().st_size) else png
             kind = "image/svg+xml" if chosen is svg else "image/png"
             uri = f"data:{kind};base64,{base64.b64encode(chosen.read_bytes()).decode()}"
-        entries.append(
-            {
-                "study": entry.study,
-                "name": entry.name,
-                "title": entry.title,
-                "caption": entry.caption,
-                "uri": uri,
-                "reason": entry.reason,
-                "command": entry.command,
-            }
-        )
+        entries.append({**asdict(entry), "uri": uri})
     return entries
 
 

@@ -18,8 +18,8 @@ MOST_ADVICE = 8
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
     """The whole of tables.md. `studies` has each study's tables, the main one first."""
     tests = {study: study_tests(results, study, headline_measure(tables[0])) for study, tables in studies.items()}
-    present = [table for table in paper if any(cell.planned for cell in table.cells())]
-    absent = [table for table in paper if table not in present]
+    present = [table for table in paper if table.planned]
+    absent = [table for table in paper if not table.planned]
     parts = ["# Results", glance(results, studies, tests), *paper_section(present)]
     for study, tables in studies.items():
         parts.append(study_section(results, study, tables, tests[study]))

@@ -168,6 +168,11 @@ class Table:
                 yield from row.cells
 
     @property
+    def planned(self) -> bool:
+        """Whether a study of the store has any of its cells."""
+        return any(cell.planned for cell in self.cells())
+
+    @property
     def filled(self) -> int:
         return sum(cell.sample is not None for cell in self.cells())
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from reports.papers import load as load_paper
 from reports.results import Results
-from reports.store.load import load
 from sweep.store.base import FolderStore, Store, open_store
 
 PAPER = load_paper()
@@ -35,7 +34,7 @@ def new_store(folder: Path) -> FolderStore:
 
 
 def results_of(store: Store | Path) -> Results:
-    return Results(load(store), PAPER)
+    return Results.read(store)
 
 
 def trial_hash(*parts: Any) -> str:

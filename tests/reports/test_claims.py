@@ -20,10 +20,11 @@ class Chosen:
     def __init__(self, samples, study=RN18):
         self.samples, self.study, self.paper = samples, study, PAPER
 
-    def sample(self, study, label, measure, epsilon=None, checkpoint=None):
-        return self.samples.get((label, measure), self.samples.get(label)) if study == self.study else None
+    def sample(self, key):
+        known = self.samples.get((key.label, key.measure), self.samples.get(key.label))
+        return known if key.study == self.study else None
 
-    def combined(self, study, label, first, second, sign):
+    def combined(self, first, second, sign):
         return None
 
     def departures(self, *_):

@@ -2,7 +2,7 @@
 
 import pytest
 import synthetic
-from hand_made import PAPER, add_study, add_trial, new_store, results_of
+from hand_made import add_study, add_trial, new_store, results_of
 
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
@@ -60,6 +60,6 @@ def test_diagnostics_count_where_all_have_both(store):
 def test_the_figure_names_its_estimate_and_the_tables_one_where_it_differs(tmp_path, diagnostics):
     methods = {label: synthetic.METHODS[label] for label in ("at", "ovr")}
     synthetic.write_store(tmp_path, methods=methods, diagnostics=diagnostics, components=False, search=False)
-    caption = margin_trajectories.draw(PAPER.margin_ratio, StudyView(results_of(tmp_path), "synthetic"))[1]
+    caption = margin_trajectories.draw(StudyView(results_of(tmp_path), "synthetic"))[1]
     assert MARGIN_NOTES["training"] in caption
     assert (MARGIN_NOTES["diagnostics"] in caption) == diagnostics
