@@ -29,15 +29,18 @@ def report(
     store: StoreOption = "store",
     study: StudiesOption = None,
     out: OutOption = None,
+    against: Annotated[
+        str | None, typer.Option(help="The paper to compare with: a shipped one's name, or a folder like theirs.")
+    ] = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
     """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
     if context.invoked_subcommand is not None:
-        context.obj = {"store": store, "study": study, "out": out}
+        context.obj = {"store": store, "study": study, "out": out, "against": against}
         return
     from reports import write_reports
 
-    for path in write_reports(store, study, out or Path("reports"), figures=figures):
+    for path in write_reports(store, study, out or Path("reports"), figures=figures, paper=against):
         typer.echo(str(path))
 
 
@@ -53,11 +56,17 @@ def diff(
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
     from reports.diff import text as difference_text
+    from reports.diff import text_in_print
+    from reports.papers import load as load_paper
+    from reports.results import Results
     from sweep.trials.disk import make_folder
 
     above = context.obj
     out = out or above["out"]
-    text = difference_text(None if paper else (store or above["store"]), study or above["study"])
+    if paper:
+        text = text_in_print(load_paper(above["against"]))
+    else:
+        text = difference_text(Results.read(store or above["store"], study or above["study"], above["against"]))
     if out is None:
         typer.echo(text)
     else:
@@ -83,8 +92,8 @@ def export(
 
     above = context.obj
     out = out or above["out"] or Path("export")
-    studies = study or above["study"]
-    for path in write_export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
+    chosen = {"label": label, "seed": seed, "checkpoint": checkpoint, "paper": above["against"]}
+    for path in write_export(store or above["store"], study or above["study"], out, **chosen):
         typer.echo(str(path))
 
 

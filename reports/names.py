@@ -30,6 +30,11 @@ def attack_name(name: str) -> str:
     return f"{head.upper()}-{rest}" if head in ("pgd", "cw") else name.replace("-", " ").capitalize()
 
 
+def ranking_words(measure: str) -> tuple[str, str]:
+    """What a method can be more of by this measure, and against what: robust, under AutoAttack."""
+    return ("accurate", "on clean images") if measure == "clean" else ("robust", f"under {attack_name(measure)}")
+
+
 def setting(manifest: dict[str, Any]) -> str:
     dataset, model = str(manifest["dataset"]), str(manifest["model"])
     return f"{DATASETS.get(dataset, dataset)}, {MODELS.get(model, model)}"

@@ -43,7 +43,7 @@ WHOLE = ("recipe.schedule", "recipe.augmentation", "selection", "awp", "seat", "
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """One setting in which the rows differ: the value most of them share, and who has another."""
 
     setting: str
@@ -51,7 +51,7 @@ class Difference:
     exceptions: tuple[tuple[str, tuple[str, ...]], ...]  # value, names of the rows
 
 
-def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[Difference]:
+def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[SettingDifference]:
     """`names` maps labels to display names."""
     inner = manifest.get("inner_attacks") or {}
     settings: dict[str, dict[str, str]] = {}
@@ -71,7 +71,7 @@ def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[D
             if value != usual:
                 others.setdefault(value, []).append(names.get(label, label))
         exceptions = tuple((value, tuple(rows)) for value, rows in others.items())
-        found.append(Difference(NAMES.get(key, key), usual, exceptions))
+        found.append(SettingDifference(NAMES.get(key, key), usual, exceptions))
     return found
 
 

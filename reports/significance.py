@@ -1,4 +1,4 @@
-"""How sure a study's differences are: every method against AT and against the best, over seeds and over test images."""
+"""How sure a study's differences are: each method against the baseline and the best, over seeds and images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from reports.statistics import (
     seeds_needed,
     undecided_level,
 )
-from reports.tables.table import Cell, Key, best_index
+from reports.tables.table import Key, TableCell, best_index
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class SeedVerdicts:
     """One method's verdicts, a row per seed and a column per test image."""
 
     seeds: tuple[int, ...]
@@ -48,7 +48,7 @@ class Versus:
 
     label: str
     display: str
-    cell: Cell
+    cell: TableCell
     comparison: Comparison
     over_images: OverImages | None
     detectable: float | None  # percent points, at the present number of seeds
@@ -70,21 +70,22 @@ class Tests:
     measure: str
     reference: str
     reference_display: str
-    reference_cell: Cell
+    reference_cell: TableCell
     is_best: bool
     rows: tuple[Versus, ...]
 
 
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
-    """Against AT, then against the best method (once, if they are the same or if there are only the two)."""
+    """Against the baseline, then against the best method (once, if they are the same or if there are only the two)."""
     labels = list(results.labels[study])
     checkpoint = results.shown_checkpoint(study)
-    epsilon = str(results.data.manifests[study].get("epsilon", "8/255"))
+    epsilon = results.epsilon(study)
     cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
-    baseline = next((i for i, label in enumerate(labels) if results.methods[study, label] == "at"), None)
+    methods = [results.methods[study, label] for label in labels]
+    baseline = methods.index(results.paper.baseline) if results.paper.baseline in methods else None
     if baseline is not None and cells[baseline].sample is None:
         baseline = None
     verdicts = {label: _verdicts(results, study, label, measure, epsilon) for label in labels}
@@ -101,9 +102,9 @@ def _tests(
     results: Results,
     study: str,
     measure: str,
-    verdicts: dict[str, Verdicts],
+    verdicts: dict[str, SeedVerdicts],
     labels: list[str],
-    cells: list[Cell],
+    cells: list[TableCell],
     reference: int,
     is_best: bool,
 ) -> Tests:
@@ -133,7 +134,7 @@ def _tests(
     return Tests(study, measure, labels[reference], display, base, is_best, tuple(rows))
 
 
-def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> Verdicts:
+def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> SeedVerdicts:
     checkpoint = results.shown_checkpoint(study)
     found = {}
     for planned in results.seeds(study, label):
@@ -145,10 +146,10 @@ def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: s
     sizes = Counter(verdicts.size for verdicts in found.values())
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     seeds = [seed for seed in sorted(found) if found[seed].size == usual]
-    return Verdicts(tuple(seeds), np.stack([found[seed] for seed in seeds]) if seeds else np.zeros((0, 0), bool))
+    return SeedVerdicts(tuple(seeds), np.stack([found[seed] for seed in seeds]) if seeds else np.zeros((0, 0), bool))
 
 
-def over_images(first: Verdicts, second: Verdicts) -> OverImages | None:
+def over_images(first: SeedVerdicts, second: SeedVerdicts) -> OverImages | None:
     """None when no seed has both methods on the same images."""
     shared = [seed for seed in first.seeds if seed in second.seeds]
     if not shared or first.images.shape[1] != second.images.shape[1]:

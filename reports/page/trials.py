@@ -51,7 +51,7 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
     rows_of = {str(label): group for label, group in cells.groupby("label", sort=False)}
     table = data.evaluations[data.evaluations["trial"].isin(set(cells["trial"]))]
     evaluations = {str(trial): group for trial, group in table.groupby("trial", sort=False)}
-    configs = data.manifests[study].get("config_by_label") or {}
+    configs = results.configs(study)
     found = []
     for place, (label, display) in enumerate(results.labels[study].items()):
         rows = [dict(zip(cells.columns, row, strict=True)) for row in rows_of[label].itertuples(index=False)]
