@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from reports.protocol import NAMES, WHOLE, setting_text
 from reports.results import Results
 from reports.tables.table import Cell, Table
 from sweep import studies
-from sweep.studies.model import Study
+from sweep.studies.written import written_settings, written_study
 from sweep.trials.identity import canonical
 from trainers.data import dataset_facts, dataset_names
 
@@ -110,7 +109,7 @@ class Departures:
     def _of_evaluation(self, cell: Cell, on_fewer: bool) -> dict[str, str]:
         key, found = cell.key, {}
         manifest = self.results.data.manifests[key.study]
-        theirs = _study(key.study).evaluation.epsilon
+        theirs = written_study(key.study).evaluation.epsilon
         if key.epsilon is None and key.measure != "clean" and str(manifest.get("epsilon", theirs)) != theirs:
             found["evaluation.epsilon"] = f"attack radius {manifest['epsilon']} instead of {theirs}"
         dataset = str(manifest["dataset"])
@@ -134,18 +133,11 @@ def joined(found: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{'; '.join(texts)} ({', '.join(names)})" for names, texts in together.items())
 
 
-@cache
-def _study(name: str) -> Study:
-    # By path: a file of the same name in the working folder would win otherwise.
-    return Study.load(studies.FOLDER / f"{name}.yaml")
-
-
-@cache
 def shipped(study: str, label: str) -> dict[str, Any] | None:
     """The configuration of a label in the shipped study of that name."""
-    if study not in studies.shipped() or label not in _study(study).labels:
+    if study not in studies.shipped() or label not in written_study(study).labels:
         return None
-    return _study(study).config(label).model_dump(mode="json")
+    return written_settings(study, label)
 
 
 def _walk(theirs: Any, ours: Any, key: str, found: dict[str, str]) -> None:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-ATTACKS = {
-    "autoattack": "AutoAttack",
-    "clean": "Clean",
-    "fgsm": "FGSM",
-    "spsa": "SPSA",
-    "apgd-ce": "APGD-CE",
-    "apgd-t": "APGD-T",
-    "fab-t": "FAB-T",
-    "square": "Square",
-}
+from trainers.attacks import display_name
+
 DATASETS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN", "mnist": "MNIST", "digits": "Digits"}
 MODELS = {
     "preact_resnet18": "PreActResNet-18",
@@ -24,10 +16,7 @@ MODELS = {
 
 
 def attack_name(name: str) -> str:
-    if name in ATTACKS:
-        return ATTACKS[name]
-    head, _, rest = name.partition("-")
-    return f"{head.upper()}-{rest}" if head in ("pgd", "cw") else name.replace("-", " ").capitalize()
+    return display_name(name)
 
 
 def setting(manifest: dict[str, Any]) -> str:

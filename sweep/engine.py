@@ -204,13 +204,13 @@ def _compute(
 
 def _of_every_job(store: Store, data_dir: Path, resources: Resources, command: str) -> dict[str, Any]:
     """What each piece of work is told, wherever it runs."""
-    from trainers import plugins
+    from trainers import registry
 
     return {
         "store": store.uri,
         "data_dir": str(data_dir),
         "cpus": resources.cpus,
-        "plugins": plugins.sources(),
+        "plugins": registry.sources(),
         "commit": _commit(),
         "numerics": NUMERICS_VERSION,
         "command": command,

@@ -219,10 +219,10 @@ def _push(store: Store, path: str, place: Path, without: str = "") -> None:
 
 
 def _load_plugins(sources: Mapping[str, str]) -> None:
-    from trainers import plugins
+    from trainers import registry
 
     for name, source in sources.items():
-        plugins.load_source(name, source)
+        registry.load_source(name, source)
 
 
 @contextlib.contextmanager

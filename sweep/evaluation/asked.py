@@ -11,8 +11,7 @@ from sweep.evaluation.items import Evaluation, Item, of_trial, run_item
 from sweep.store.base import Store
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
-from sweep.trials.cost import ATTACK_STEPS
-from trainers.suites import EvaluationAttack
+from trainers import attacks
 
 
 def evaluations_of(study: Study, cell: plan.Cell) -> list[Evaluation]:
@@ -38,8 +37,7 @@ def diagnoses_of(study: Study, cell: plan.Cell) -> dict[str, str]:
 
 def relative_cost(evaluation: Evaluation) -> float:
     """In the same unit as that of trainings."""
-    attack = evaluation.attack
-    return evaluation.images * ATTACK_STEPS.get(attack.kind, float(attack.steps or 1))
+    return evaluation.images * evaluation.attack.cost
 
 
 def item_payload(item: Item) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def evaluate(job: Mapping[str, Any], store: Store, place: Path, report: Any) -> 
     from sweep.evaluation.checkpoints import trial_parts
 
     facts = dict(job["evaluation"])
-    evaluation = Evaluation(**{**facts, "attack": EvaluationAttack.model_validate(facts["attack"])})
+    evaluation = Evaluation(**{**facts, "attack": attacks.from_record(facts["attack"])})
     item = Item(evaluation, job["phase"], job["first"], job["last"])
     model, images, labels = trial_parts(
         job["store"], evaluation.trial, evaluation.checkpoint, job["data_dir"], device()

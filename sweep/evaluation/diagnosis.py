@@ -11,7 +11,7 @@ import numpy as np
 
 from sweep.evaluation.checkpoints import data_set, trial_model
 from sweep.store.base import FORMAT, BrokenRecord, open_store
-from trainers.config import as_float
+from trainers.values import as_float
 
 
 def diagnostics_path(trial: str, checkpoint: str, epsilon: str, images: int | None) -> str:

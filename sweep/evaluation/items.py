@@ -22,8 +22,8 @@ import numpy as np
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import Outside, outside_parts, trial_parts
 from sweep.store.base import FORMAT, BrokenRecord, Store, open_store
+from trainers.attack import EvaluationAttack
 from trainers.config import TrialConfig
-from trainers.suites import EvaluationAttack
 
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
 
@@ -193,12 +193,12 @@ class _Progress:
 
     def record(self) -> dict[str, Any]:
         """The verdicts of all images; every number in it is read off them."""
-        from trainers.attacks.autoattack import joined_warnings, square_warning
+        from trainers.perturbation.autoattack import joined_warnings, square_warning
 
         evaluation, attack = self.evaluation, self.evaluation.attack
         warnings = [warning for shard in self.finished for warning in shard["warnings"]]
         phases = {}
-        if attack.components is not None:
+        if len(attack.phases) > 1:
             accuracies = {phase: float(alive.mean()) for phase, alive in self.after.items()}
             warnings += square_warning(accuracies)
             phases = {phase: pack(alive) for phase, alive in self.after.items() if phase != "clean"}

@@ -14,8 +14,9 @@ from sweep.errors import UserError
 from sweep.evaluation.checkpoints import Outside, outside_parts, trial_model, trial_parts
 from sweep.evaluation.items import Evaluation, of_outside, of_trial
 from sweep.store.base import Store
-from trainers.config import CHECKPOINTS, Amount, as_float
-from trainers.suites import EvaluationAttack
+from trainers.attack import EvaluationAttack
+from trainers.config import CHECKPOINTS
+from trainers.values import Amount, as_float
 
 
 class Subject:

@@ -16,12 +16,12 @@ from sweep.store.base import Store
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from sweep.trials.disk import planned_bytes
+from trainers import composition, models, registry
+from trainers.attack import EvaluationAttack
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
 PRUNED_SHARE = 0.6  # of a search's epochs that are trained after pruning, as seen on digits
-# Forward-backward passes per image. AutoAttack's depends on how many images survive: here about half do.
-ATTACK_STEPS = {"clean": 0.4, "fgsm": 1.4, "spsa": 17_000.0, "autoattack": 1_800.0}
 SAMPLE_CPU = 16  # images per measured batch of a large network on a CPU; a whole batch would take minutes
 
 
@@ -29,9 +29,9 @@ def relative_cost(config: TrialConfig) -> float:
     """Passes of images through the network, roughly and unmeasured: enough to start the longest trial first."""
     recipe = config.recipe
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
-    base = config.method.split("+")[0]
-    passes = 1.0 if base == "st" else {"mma": 3.0}.get(base, 1.0) * (1 + recipe.attack.steps)
-    return length * recipe.batch_size * (passes + (2.0 if config.awp else 0.0) + 1.0)
+    method = composition.method_of(config.method)
+    passes = method.passes * (1 if method.trains_on == "clean" else 1 + recipe.attack.steps)
+    return length * recipe.batch_size * (passes + sum(one.passes for one in config.wrappers.values()) + 1.0)
 
 
 def batches(config: TrialConfig) -> int:
@@ -110,18 +110,18 @@ def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
     return steps * speed["step"] + evaluations * (test + selection.validation) * per_image
 
 
-def evaluation_seconds(kind: str, steps: int | None, images: int, speed: Mapping[str, float]) -> float:
-    return images * speed["pass"] * ATTACK_STEPS.get(kind, float(steps or 1) + 0.4)
+def evaluation_seconds(attack: EvaluationAttack, images: int, speed: Mapping[str, float]) -> float:
+    return images * speed["pass"] * attack.cost
 
 
 def _missing(
     study: Study, cells: Sequence[plan.Cell], store: Store
-) -> list[tuple[TrialConfig, str, list[tuple[str, int | None, int]]]]:
+) -> list[tuple[TrialConfig, str, list[tuple[EvaluationAttack, int]]]]:
     """Configuration, stage and evaluations of everything that is not stored."""
     from sweep.evaluation.asked import evaluations_of
 
     evaluated = set(store.evaluation_paths())
-    found: list[tuple[TrialConfig, str, list[tuple[str, int | None, int]]]] = []
+    found: list[tuple[TrialConfig, str, list[tuple[EvaluationAttack, int]]]] = []
     for cell, state in zip(cells, plan.states(list(cells), store), strict=True):
         if state in ("failed", "collapsed"):
             continue
@@ -130,7 +130,7 @@ def _missing(
         left = [one for one in evaluations_of(study, cell) if one.record not in evaluated]
         stage = "evaluate" if state == "done" else "train"
         if left or stage == "train":
-            found.append((cell.config, stage, [(one.attack.kind, one.attack.steps, one.images) for one in left]))
+            found.append((cell.config, stage, [(one.attack, one.images) for one in left]))
     for label, search in study.searches().items():
         if any(cell.label == label and cell.trial is None for cell in cells):
             found += [(study.search_config(label, {}), "search", [])] * search.candidates
@@ -146,8 +146,6 @@ def _measure_all(
     study: Study, configs: Sequence[TrialConfig], address: str | None
 ) -> tuple[dict[str, dict[str, float]], int, str]:
     """Seconds per step of each configuration, how many trials fit at once, and the device."""
-    from trainers import plugins
-
     texts = [config.model_dump_json() for config in configs]
     if address is None:
         import os
@@ -155,7 +153,7 @@ def _measure_all(
         from sweep.cluster.devices import local_resources
 
         resources, at_once = local_resources(study, os.cpu_count() or 1)
-        answers = measure(texts, resources.cpus, plugins.sources())
+        answers = measure(texts, resources.cpus, registry.sources())
     else:
         import ray
 
@@ -169,7 +167,7 @@ def _measure_all(
             if faults:
                 raise UserError(f"one trial needs {faults[0]}, but no node of the cluster has that much")
             task = ray.remote(num_cpus=chosen.cpus, num_gpus=chosen.gpus, max_retries=1)(measure)
-            answers = ray.get(task.remote(texts, chosen.cpus, plugins.sources()))
+            answers = ray.get(task.remote(texts, chosen.cpus, registry.sources()))
     return dict(zip(map(_key, configs), answers["speeds"], strict=True)), at_once, str(answers["device"])
 
 
@@ -178,10 +176,9 @@ def measure(texts: Sequence[str], cpus: float, sources: Mapping[str, str]) -> di
     import torch
 
     from sweep.cluster.worker import device, device_name
-    from trainers import plugins
 
     for name, source in sources.items():
-        plugins.load_source(name, source)
+        registry.load_source(name, source)
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, int(cpus)))
     try:
@@ -200,7 +197,7 @@ def _speed(config: TrialConfig, device: str) -> dict[str, float]:
     from trainers.train import Training
 
     facts = dataset_facts(config.dataset)
-    quick = device == "cuda" or config.model == "small_cnn"
+    quick = device == "cuda" or models.numbers(config.model, facts.classes, facts.shape) < 10**6
     sample = config.recipe.batch_size if quick else min(SAMPLE_CPU, config.recipe.batch_size)
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2 * sample, *facts.shape), dtype=torch.uint8, generator=generator)
@@ -212,8 +209,17 @@ def _speed(config: TrialConfig, device: str) -> dict[str, float]:
     selection = config.selection.model_copy(
         update={"validation": 0, "images": None, "every": 10**6, "protocol": "paper"}
     )
+    wrappers = {name: wrapper for name, wrapper in config.wrappers.items() if not wrapper.needs_files}
+    name = "+".join((composition.parse(config.method)[0], *wrappers))
     short = config.model_copy(
-        update={"recipe": recipe, "selection": selection, "train_images": None, "test_images": None, "ddpm": None}
+        update={
+            "method": name,
+            "wrappers": wrappers,
+            "recipe": recipe,
+            "selection": selection,
+            "train_images": None,
+            "test_images": None,
+        }
     )
     with tempfile.TemporaryDirectory(prefix="robustsweep-cost-") as folder:
         training = Training(short, Path(folder), None, torch.device(device), bundle)

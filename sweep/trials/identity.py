@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from trainers.config import TrialConfig
@@ -42,32 +41,14 @@ def trial_hash(config: TrialConfig) -> str:
 
 def trial_hashes(config: TrialConfig, seeds: list[int]) -> list[str]:
     """The hashes of one configuration under several seeds."""
-    # An integer-valued float and the integer are the same setting: 1.0 and 1 must not name two trials.
-    hyperparameters = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
     # Absent settings are left out: a new optional one in a later version renames no stored trial.
-    rest = config.model_dump_json(exclude={"hyperparameters", "seed"}, exclude_none=True)
-    before, between, after = _around(rest)
-    start = hashlib.sha256(f'{{"config":{{{before}"hyperparameters":{_dump(hyperparameters)}{between},'.encode())
-    hashes = []
-    for seed in seeds:
-        whole = start.copy()
-        whole.update(f'"seed":{seed}{after}}},"numerics":{NUMERICS_VERSION}}}'.encode())
-        hashes.append(whole.hexdigest())
-    return hashes
-
-
-@lru_cache(maxsize=256)
-def _around(rest: str) -> tuple[str, str, str]:
-    """What stands before, between and after hyperparameters and seed in a trial's sorted JSON: many trials share it."""
-    parts = {key: f'"{key}":{_dump(canonical(value))}' for key, value in sorted(json.loads(rest).items())}
-    before = "".join(f"{text}," for key, text in parts.items() if key < "hyperparameters")
-    between = "".join(f",{text}" for key, text in parts.items() if "hyperparameters" < key < "seed")
-    after = "".join(f",{text}" for key, text in parts.items() if key > "seed")
-    return before, between, after
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    settings = canonical(config.model_dump(mode="json", exclude={"hyperparameters", "seed"}, exclude_none=True))
+    # An integer-valued float and the integer are the same setting: 1.0 and 1 must not name two trials.
+    settings["hyperparameters"] = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
+    named = ({"config": settings | {"seed": seed}, "numerics": NUMERICS_VERSION} for seed in seeds)
+    return [
+        hashlib.sha256(json.dumps(one, sort_keys=True, separators=(",", ":")).encode()).hexdigest() for one in named
+    ]
 
 
 def folder(trial: str) -> str:
