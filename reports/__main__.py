@@ -59,7 +59,7 @@ def diff(
     from reports.diff import text_in_print
     from reports.papers import load as load_paper
     from reports.results import Results
-    from sweep.trials.disk import make_folder
+    from sweep.store.folder import make_folder
 
     above = context.obj
     out = out or above["out"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from reports.protocol import NAMES, WHOLE, setting_text
 from reports.results import Results
 from reports.tables.table import Table, TableCell
 from sweep import studies
-from sweep.studies.model import Study
-from sweep.trials.identity import canonical
+from sweep.store.encoding import canonical
+from sweep.studies.written import written_settings, written_study
 from trainers.data import dataset_facts, dataset_names
 
 # Margins are taken from training images at the last epoch: test images and the choice of the epoch have no part in it.
@@ -105,10 +104,10 @@ class Departures:
 
     def _of_evaluation(self, cell: TableCell, on_fewer: bool) -> dict[str, str]:
         key, found = cell.key, {}
-        ours, theirs = self.results.epsilon(key.study), _study(key.study).evaluation.epsilon
+        ours, theirs = self.results.epsilon(key.study), written_study(key.study).evaluation.epsilon
         if key.epsilon is None and key.measure != "clean" and ours != theirs:
             found["evaluation.epsilon"] = f"attack radius {ours} instead of {theirs}"
-        dataset = str(self.results.data.manifests[key.study]["dataset"])
+        dataset = self.results.data.manifests[key.study].dataset
         images = self.results.images([cell])
         if not on_fewer and images and dataset in dataset_names():
             all_images = dataset_facts(dataset).test_images
@@ -129,18 +128,11 @@ def joined(found: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{'; '.join(texts)} ({', '.join(names)})" for names, texts in together.items())
 
 
-@cache
-def _study(name: str) -> Study:
-    # By path: a file of the same name in the working folder would win otherwise.
-    return Study.load(studies.FOLDER / f"{name}.yaml")
-
-
-@cache
 def shipped(study: str, label: str) -> dict[str, Any] | None:
     """The configuration of a label in the shipped study of that name."""
-    if study not in studies.shipped() or label not in _study(study).labels:
+    if study not in studies.shipped() or label not in written_study(study).labels:
         return None
-    return _study(study).config(label).model_dump(mode="json")
+    return written_settings(study, label)
 
 
 def _walk(theirs: Any, ours: Any, key: str, found: dict[str, str]) -> None:

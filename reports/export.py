@@ -11,18 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from reports.names import network_name
 from reports.results import Results
 from reports.store.load import ReportData
 from sweep.errors import UserError
-from sweep.trials.disk import make_folder
+from sweep.store.folder import make_folder
 
 # RobustBench's names of what it knows; others go by our own.
-DATASETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
-ARCHITECTURES = {
-    "preact_resnet18": "PreActResNet-18",
-    "wrn_34_10": "WideResNet-34-10",
-    "wrn_28_10_silu": "WideResNet-28-10",
-}
 
 
 def export(
@@ -54,7 +49,7 @@ def results_frame(data: ReportData) -> pd.DataFrame:
     cells = data.cells[[*columns, "device", "wall_seconds"]].copy()
     cells["hyperparameters"] = [json.dumps(value, sort_keys=True) for value in cells["hyperparameters"]]
     for fact in ("dataset", "model", "protocol"):
-        cells[fact] = [str(data.manifests[study].get(fact)) for study in cells["study"]]
+        cells[fact] = [getattr(data.manifests[study], fact) for study in cells["study"]]
     wanted = [
         "trial",
         "checkpoint",
@@ -97,7 +92,7 @@ def export_model(
     if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
         target.unlink()
         raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
-    info = out / "model_info" / DATASETS.get(manifest["dataset"], str(manifest["dataset"])) / "Linf" / f"{name}.json"
+    info = out / "model_info" / manifest.dataset / "Linf" / f"{name}.json"
     info.parent.mkdir(parents=True, exist_ok=True)
     _write(info, robustbench_card(results, row, checkpoint, name))
     card = out / f"{name}.card.json"
@@ -130,16 +125,15 @@ def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: st
     if attacked is None or clean is None:
         raise UserError(f"{study}/{row['label']} seed {row['seed']} is not evaluated with AutoAttack at {checkpoint!r}")
     robust = f"{100 * attacked.accuracy:.2f}"
-    model = str(manifest["model"])
     card: dict[str, Any] = {
         "link": "",
         "name": f"{row['display']} ({study}, seed {row['seed']})",
         "authors": "",
         "additional_data": "+ddpm" in str(row["method"]),
         "number_forward_passes": "1",
-        "dataset": DATASETS.get(manifest["dataset"], str(manifest["dataset"])),
+        "dataset": manifest.dataset,
         "venue": "",
-        "architecture": ARCHITECTURES.get(model, model),
+        "architecture": network_name(manifest).replace("WRN-", "WideResNet-"),
         "eps": epsilon,
         "clean_acc": f"{clean:.2f}",
         "reported": robust,

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.store.records import Manifest
+
 # What makes a row the method that it is, and so no difference in protocol.
 OWN = ("method", "hyperparameters", "plugin", "seed")
 NAMES = {
@@ -51,14 +53,13 @@ class SettingDifference:
     exceptions: tuple[tuple[str, tuple[str, ...]], ...]  # value, names of the rows
 
 
-def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[SettingDifference]:
+def differences(manifest: Manifest, names: Mapping[str, str]) -> list[SettingDifference]:
     """`names` maps labels to display names."""
-    inner = manifest.get("inner_attacks") or {}
     settings: dict[str, dict[str, str]] = {}
-    for label, config in (manifest.get("config_by_label") or {}).items():
-        if isinstance(config, dict):
-            for key, value in _flat(config, inner.get(label) or {}).items():
-                settings.setdefault(key, {})[label] = value
+    for label, config in manifest.config_by_label.items():
+        inner = manifest.inner_attacks.get(label, {})
+        for key, value in _flat(config.model_dump(mode="json"), inner).items():
+            settings.setdefault(key, {})[label] = value
     found = []
     for key in sorted(settings, key=_order):
         values = settings[key]

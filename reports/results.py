@@ -12,9 +12,11 @@ from typing import Any, Literal, NamedTuple
 from reports.papers import load as load_paper
 from reports.papers.paper import Paper
 from reports.statistics import Sample
-from reports.store.load import Record, ReportData, load
+from reports.store.load import ReportData, load
 from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
+from sweep.store.records import PlannedAttack
+from trainers.config import TrialConfig
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
 DIAGNOSTICS = {
@@ -89,24 +91,24 @@ class Results:
         return not known, bool(wrappers), order.index(base) if known else 0, wrappers, label
 
     def title(self, study: str) -> str:
-        return str(self.data.manifests[study].get("title") or study)
+        return self.data.manifests[study].title or study
 
     def epsilon(self, study: str) -> str:
-        return str(self.data.manifests[study].get("epsilon", self.paper.epsilon))
+        return self.data.manifests[study].epsilon
 
     def protocol(self, study: str) -> str:
-        return str(self.data.manifests[study].get("protocol", "paper"))
+        return self.data.manifests[study].protocol
 
-    def asked_attacks(self, study: str) -> list[Record]:
-        return self.data.manifests[study].get("attacks") or []
+    def asked_attacks(self, study: str) -> tuple[PlannedAttack, ...]:
+        return self.data.manifests[study].attacks
 
-    def configs(self, study: str) -> dict[str, Any]:
-        """By label."""
-        return self.data.manifests[study].get("config_by_label") or {}
+    def configs(self, study: str) -> dict[str, TrialConfig]:
+        """By label, the seed aside."""
+        return self.data.manifests[study].config_by_label
 
     def searches(self, study: str) -> dict[str, str]:
         """Label -> the search's id."""
-        return {str(entry["label"]): entry["id"] for entry in self.data.manifests[study].get("searches") or []}
+        return {entry.label: entry.id for entry in self.data.manifests[study].searches}
 
     def adversarial(self, study: str, label: str) -> bool:
         """Not so is training on clean images: no rival to the others."""
@@ -166,7 +168,7 @@ class Results:
 
     def _asked(self, study: str) -> frozenset[str]:
         if study not in self._asked_of:
-            self._asked_of[study] = frozenset(str(attack.get("id")) for attack in self.asked_attacks(study))
+            self._asked_of[study] = frozenset(attack.id for attack in self.asked_attacks(study))
         return self._asked_of[study]
 
     def images(self, cells: Iterable[TableCell]) -> list[int]:

@@ -14,10 +14,12 @@ from reports.store.load import Problem, ReportData, load, no_collection
 from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
-from sweep.store.base import open_store
-from sweep.trials.disk import make_folder
+from sweep.store import layout
+from sweep.store.folder import make_folder
+from sweep.store.opening import open_store
 
 SOURCES = Path(__file__).parent
+CACHE = ".records"  # rows of records that were read before; safe to delete
 
 
 def write(
@@ -36,7 +38,7 @@ def write(
     # Before the records are read: one that arrives meanwhile makes the next report a new one.
     source = fingerprint(store_uri, studies, compared) if figures else ""
     with no_collection():
-        data = _with_cells(load(store_uri, studies))
+        data = _with_cells(load(store_uri, studies, out / CACHE))
         results = Results(data, compared)
         by_study = {study: study_tables(results, study) for study in data.manifests}
         from_paper = paper_tables(results)
@@ -95,7 +97,7 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: Pap
             for entry in store.entries(folder)
             if entry.path.endswith(".json")
         )
-    facts += [f"{path} {hashlib.sha256(store.read(path)).hexdigest()}" for path in store.list("studies")]
+    facts += [f"{path} {hashlib.sha256(store.read(path)).hexdigest()}" for path in store.paths(layout.STUDIES)]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 

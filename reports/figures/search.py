@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures import style
 from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper
-from reports.store.load import Record
+from sweep.store.records import SearchRecord
 
 CONTOUR_POINTS = 8
 
@@ -42,7 +43,7 @@ def draw_landscape(study: StudyView) -> tuple[Figure, str]:
         else:
             _profile(axis, candidates, names[0] if names else None)
         _label(axis, names, study.paper)
-        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+        axis.set_title(study.display(record.label), loc="left")
     style.hide_unused(axes, len(searches))
     _legend(figure, axes)
     return figure, f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate."
@@ -54,7 +55,7 @@ def draw_history(study: StudyView) -> tuple[Figure, str]:
     figure, axes = style.canvas(0.8 + 2.8 * columns, 0.7 + 2.2 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
         _timeline(axis, candidates)
-        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+        axis.set_title(study.display(record.label), loc="left")
     style.hide_unused(axes, len(searches))
     figure.supxlabel("candidate, in the order proposed", fontsize=9)
     figure.supylabel(_objective(searches[0][0]), fontsize=9)
@@ -84,7 +85,7 @@ def _square(axis: Axes, x: float, y: float) -> None:
     )  # fmt: skip
 
 
-def _searches(study: StudyView) -> list[tuple[Record, list[ShownCandidate]]]:
+def _searches(study: StudyView) -> list[tuple[SearchRecord, list[ShownCandidate]]]:
     """The searches that have something to show, with their candidates."""
     read = [(record, _read(record)) for record in study.searches]
     scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
@@ -93,33 +94,27 @@ def _searches(study: StudyView) -> list[tuple[Record, list[ShownCandidate]]]:
     return scored
 
 
-def _objective(record: Record) -> str:
-    name = str(record.get("objective") or "score").replace("_", " ").replace("pgd", "PGD")
+def _objective(record: SearchRecord) -> str:
+    name = record.objective.replace("_", " ").replace("pgd", "PGD")
     return style.plain(name, 50) + (" (%)" if name.endswith("accuracy") else "")
 
 
-def _read(record: Record) -> list[ShownCandidate]:
-    chosen = record.get("chosen") or {}
-    paper = record.get("paper_value") or {}
-    factor = 100.0 if str(record.get("objective") or "").endswith("accuracy") else 1.0
-    found = []
-    for candidate in record.get("candidates") or []:
-        values = candidate.get("hyperparameters") or {}
-        score = candidate.get("value")
-        usable = isinstance(score, int | float) and math.isfinite(score)
-        found.append(
-            ShownCandidate(
-                values,
-                factor * score if usable else None,
-                bool(candidate.get("pruned")),
-                chosen=bool(chosen) and _equal(values, chosen),
-                paper=bool(paper) and _equal(values, paper),
-            )
+def _read(record: SearchRecord) -> list[ShownCandidate]:
+    chosen, paper = record.chosen or {}, record.paper_value
+    factor = 100.0 if record.objective.endswith("accuracy") else 1.0
+    return [
+        ShownCandidate(
+            candidate.hyperparameters,
+            None if candidate.value is None else factor * candidate.value,
+            candidate.state == "pruned",
+            chosen=bool(chosen) and _equal(candidate.hyperparameters, chosen),
+            paper=bool(paper) and _equal(candidate.hyperparameters, paper),
         )
-    return found
+        for candidate in record.candidates
+    ]
 
 
-def _equal(values: Record, wanted: Record) -> bool:
+def _equal(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(name in values and values[name] == value for name, value in wanted.items() if name in values) and bool(
         values.keys() & wanted.keys()
     )

@@ -22,6 +22,8 @@ from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
 from reports.tables.table import Table, headline_measure, p_text, signed
+from sweep.store import layout
+from sweep.store.records import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
@@ -152,7 +154,7 @@ def _facts(results: Results, study: str) -> dict[str, Any]:
         "protocol": results.protocol(study),
         "checkpoint": results.data.headline(study),
         "epsilon": results.epsilon(study),
-        "seeds": ", ".join(str(seed) for seed in results.data.manifests[study]["seeds"]),
+        "seeds": ", ".join(str(seed) for seed in results.data.manifests[study].seeds),
         "done": sum(one.status == "done" for one in planned),
         "planned": len(planned),
         "failed": sum(one.status == "failed" for one in planned),
@@ -183,32 +185,30 @@ def _searches(results: Results, study: str) -> list[dict[str, Any]]:
         record = results.data.searches.get(search)
         if record is None:
             continue
-        candidates = record.get("candidates") or []
-        parameters = list(dict.fromkeys(name for one in candidates for name in one.get("hyperparameters") or {}))
+        parameters = list(dict.fromkeys(name for one in record.candidates for name in one.hyperparameters))
         found.append(
             {
                 "title": results.labels[study].get(label, label),
-                "objective": str(record.get("objective") or "score").replace("_", " "),
-                "chosen": _values(record.get("chosen")),
-                "paper": _values(record.get("paper_value")),
-                "reason": str(record.get("reason") or ""),
+                "objective": record.objective.replace("_", " "),
+                "chosen": _values(record.chosen),
+                "paper": _values(record.paper_value),
+                "reason": record.reason,
                 "parameters": parameters,
-                "candidates": [_candidate(one, record, parameters) for one in candidates],
+                "candidates": [_candidate(one, record, parameters) for one in record.candidates],
             }
         )
     return found
 
 
-def _candidate(one: dict[str, Any], record: dict[str, Any], parameters: list[str]) -> dict[str, Any]:
-    values, chosen = one.get("hyperparameters") or {}, record.get("chosen") or {}
-    score = one.get("value")
+def _candidate(one: CandidateEntry, record: SearchRecord, parameters: list[str]) -> dict[str, Any]:
+    values, chosen = one.hyperparameters, record.chosen or {}
     return {
         "values": [str(values.get(name, "")) for name in parameters],
-        "score": score if isinstance(score, int | float) else None,
-        "epochs": one.get("epochs"),
-        "state": "pruned" if one.get("pruned") else str(one.get("state") or ""),
+        "score": one.value,
+        "epochs": one.epochs,
+        "state": one.state,
         "chosen": bool(chosen) and all(values.get(name) == value for name, value in chosen.items()),
-        "trial": str(one.get("trial") or "")[:16],
+        "trial": layout.short(one.trial),
     }
 
 

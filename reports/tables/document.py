@@ -168,7 +168,7 @@ def _span(p_values: Iterable[float]) -> str:
 
 
 def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
-    seeds = [int(seed) for seed in results.data.manifests[study]["seeds"]]
+    seeds = list(results.data.manifests[study].seeds)
     lines: dict[str, None] = {}
     for test in tests:
         known = [row.detectable for row in test.rows if row.detectable is not None and math.isfinite(row.detectable)]

@@ -45,7 +45,7 @@ def _row(
 def main_table(results: Results, study: str) -> Table:
     labels = list(results.labels[study])
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
-    planned = {str(attack["name"]) for attack in results.asked_attacks(study)}
+    planned = {attack.name for attack in results.asked_attacks(study)}
     present = planned | {name for name, _ in results.attacks(study, checkpoint)}
     measures = [name for name in MAIN_MEASURES if name in present] or ["clean"]
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]

@@ -287,7 +287,7 @@ class PlannedAttack(Part):
 class PlannedEvaluation(Part):
     """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
 
-    suite: str = "main"
+    suite: str | None = None
     epsilon: str = "8/255"
     images: int | None = None
     checkpoints: tuple[str, ...] = ("headline",)
@@ -311,7 +311,8 @@ class Manifest(Record):
     searches: tuple[PlannedSearch, ...] = ()
     attacks: tuple[PlannedAttack, ...] = ()
     config_by_label: dict[str, TrialConfig] = {}  # the seed aside
-    inner_attacks: dict[str, dict[str, str]] = {}
+    inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
+    displays: dict[str, str] = {}  # how its data set and network are written
 
     @property
     def path(self) -> str:

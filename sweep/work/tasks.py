@@ -16,7 +16,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.records import TrialRecord
-from sweep.trials.cost import attack_cost, epochs, training_cost
+from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device
 from sweep.work.training import train_candidate, train_trial
@@ -209,8 +209,7 @@ class EvaluationPiece(Task):
 
     @property
     def cost(self) -> float:
-        attack = self.item.evaluation.attack
-        return self.share * self.item.evaluation.images * attack_cost(attack.kind, attack.steps)
+        return self.share * self.item.evaluation.cost
 
     def is_stored(self, driver: Driver) -> bool:
         return False  # its evaluation was looked at when it was opened, and is ours since

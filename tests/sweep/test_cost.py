@@ -27,7 +27,7 @@ def test_hours_add_up_by_hand(tmp_path, measured):
     training = 3 * 4 * 0.01 + 3 * (40 + 40) * 0.001 * 1.4
     assert found["methods"]["at"]["train"] == pytest.approx(training / 3600)
     attacks = plan.evaluation_attacks(study)
-    evaluating = sum(20 * 0.001 * cost.ATTACK_STEPS.get(a.kind, (a.steps or 1) + 0.4) for a in attacks)
+    evaluating = sum(20 * 0.001 * a.cost for a in attacks)
     assert found["methods"]["at"]["evaluate"] == pytest.approx(evaluating / 3600)
     assert found["device_hours"] == pytest.approx((training + evaluating) / 3600)
     assert found["disk_bytes"] > 0

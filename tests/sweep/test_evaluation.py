@@ -9,9 +9,8 @@ import torch
 from sweep.errors import UserError
 from sweep.evaluation import items as work
 from sweep.store.base import open_store
-from tests.trainers.tiny import tiny_problem
-from trainers.evaluate import evaluate_shard
-from trainers.suites import parse
+from tests.trainers.tiny import all_phases, tiny_problem
+from trainers.attacks import parse
 
 IMAGES = 34
 
@@ -34,7 +33,7 @@ def verdicts(record):
 @pytest.fixture(scope="module")
 def undisturbed(problem):
     model, images, labels = problem
-    return evaluate_shard(model, images, labels, autoattack())
+    return all_phases(model, images, labels, autoattack())
 
 
 class Killed(BaseException):
@@ -111,7 +110,7 @@ def test_the_record_says_what_its_verdicts_give(tmp_path, problem, name, shards)
     attack = parse(name, epsilon="0.06")
     evaluation = work.of_outside("outside-a", attack, IMAGES, shards=shards, batch_size=5)
     record = work.finish(store, evaluation, model, images, labels)
-    expected = evaluate_shard(model, images, labels, attack)
+    expected = all_phases(model, images, labels, attack)
     assert np.array_equal(verdicts(record), expected.correct.numpy())
     assert np.array_equal(work.unpack(record["clean"], IMAGES), expected.clean.numpy())
     assert record["accuracy"] == verdicts(record).mean()
@@ -130,7 +129,7 @@ def test_a_broken_shard_is_computed_again(tmp_path, problem):
     store.write(path, store.read(path)[:-20])
     assert [(item.first, item.last) for item in work.next_items(store, evaluation)] == [(18, 24)]
     record = work.finish(store, evaluation, model, images, labels)
-    assert np.array_equal(verdicts(record), evaluate_shard(model, images, labels, evaluation.attack).correct.numpy())
+    assert np.array_equal(verdicts(record), all_phases(model, images, labels, evaluation.attack).correct.numpy())
 
 
 def test_a_broken_record_is_computed_again(tmp_path, problem):

@@ -19,9 +19,9 @@ from sweep.evaluation.diagnosis import diagnose_trial, diagnostics_path
 from sweep.store.base import FORMAT, open_store
 from sweep.trials import cells as plan
 from sweep.trials.identity import NUMERICS_VERSION, trial_hash
+from tests.trainers.tiny import all_phases
+from trainers.attacks import parse
 from trainers.config import Recipe, Selection, TrialConfig
-from trainers.evaluate import evaluate_shard
-from trainers.suites import parse
 from trainers.train import train
 
 
@@ -53,7 +53,7 @@ def test_items_of_a_trial_are_computed_from_the_store_alone(trained):
     assert work.next_items(store, evaluation) == []
     (record,) = store.evaluation_records(trial)
     model, images, labels = trial_parts(store.uri, trial, "last", None, "cpu")
-    expected = evaluate_shard(model, images, labels, attack).correct.numpy()
+    expected = all_phases(model, images, labels, attack).correct.numpy()
     assert np.array_equal(work.unpack(record["verdicts"], 30), expected)
     assert record["trial"] == trial and record["checkpoint"] == "last"
 

@@ -13,6 +13,7 @@ from sweep.cluster.preflight import NodeFacts, disk_faults, node_faults, probe, 
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.base import open_store
+from sweep.studies.model import Study
 from sweep.trials import disk
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
@@ -72,13 +73,9 @@ def test_too_little_disk_is_refused_with_both_amounts(tmp_path, monkeypatch):
 
 
 def test_planned_sizes_cover_the_real_networks():
-    from trainers import models
-
-    for name, planned in disk.PARAMETERS.items():
-        shape = (1, 28, 28) if name == "small_cnn" else (3, 32, 32)
-        model = models.build(name, 100, shape=shape)
-        real = sum(tensor.numel() for tensor in model.state_dict().values())
-        assert 0.5 * planned < real <= planned, name
+    config = Study.load("cifar10_seat").config("at+seat")
+    assert disk.trial_bytes(config) > 2 * 46_160_474 * 4  # the parameters of two checkpoints
+    assert disk.resume_bytes(config) == 3 * disk.trial_bytes(config)  # weights, momentum and average, old and new
 
 
 def test_an_unwritable_store_is_refused(tmp_path, monkeypatch):

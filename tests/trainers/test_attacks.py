@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.trainers.tiny import tiny_problem
-from trainers.attacks import spsa
-from trainers.attacks.noise import keyed_signs, keyed_uniform
-from trainers.attacks.pgd import LinfAttack, batchnorm_mode
 from trainers.losses import logit_margin
+from trainers.perturbation import spsa
+from trainers.perturbation.linf import LinfAttack, batchnorm_mode
+from trainers.perturbation.noise import keyed_signs, keyed_uniform
 
 
 def objective(labels):

@@ -1,12 +1,18 @@
 """The scorer: verdicts by image whatever the batches, suites, selection accuracy."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+from pydantic import TypeAdapter
 
-from tests.trainers.tiny import tiny_problem
-from trainers.config import as_float
-from trainers.evaluate import accuracy, evaluate_shard, pgd_accuracy
-from trainers.suites import SUITES, EvaluationAttack, attacks, larger_radii, parse
+from tests.trainers.tiny import all_phases, tiny_problem
+from trainers.attacks import AnyAttack, display_name, parse
+from trainers.evaluate import accuracy, pgd_accuracy
+from trainers.suites import SUITES, attacks, names_of
+from trainers.values import as_float
 
 OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.1-strict", "spsa-3")
 
@@ -15,10 +21,10 @@ OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.
 def test_any_cut_into_shards_and_batches_gives_the_same_verdicts(name):
     model, images, labels = tiny_problem(37)
     attack = parse(name, epsilon="0.05")
-    whole = evaluate_shard(model, images, labels, attack)
+    whole = all_phases(model, images, labels, attack)
     bounds = [0, 5, 18, 37]
     parts = [
-        evaluate_shard(model, images[a:b], labels[a:b], attack, first=a, batch_size=7)
+        all_phases(model, images[a:b], labels[a:b], attack, first=a, batch_size=7)
         for a, b in zip(bounds, bounds[1:], strict=False)
     ]
     assert torch.equal(whole.correct, torch.cat([part.correct for part in parts]))
@@ -30,8 +36,8 @@ def test_any_cut_into_shards_and_batches_gives_the_same_verdicts(name):
 def test_another_place_in_the_data_set_is_another_random_start():
     model, images, labels = tiny_problem(60)
     attack = parse("pgd-10", epsilon="0.05").model_copy(update={"steps": 0})
-    here = evaluate_shard(model, images, labels, attack, first=0).correct
-    there = evaluate_shard(model, images, labels, attack, first=1000).correct
+    here = all_phases(model, images, labels, attack, first=0).correct
+    there = all_phases(model, images, labels, attack, first=1000).correct
     assert not torch.equal(here, there)
 
 
@@ -40,14 +46,14 @@ def test_uint8_images_are_divided_by_255():
     bytes_ = (images * 255).round().to(torch.uint8)
     attack = parse("pgd-10", epsilon="0.05")
     assert torch.equal(
-        evaluate_shard(model, bytes_, labels, attack).correct,
-        evaluate_shard(model, bytes_.float() / 255, labels, attack).correct,
+        all_phases(model, bytes_, labels, attack).correct,
+        all_phases(model, bytes_.float() / 255, labels, attack).correct,
     )
 
 
 def test_the_strict_count_needs_every_step_right():
     model, images, labels = tiny_problem(60)
-    final, strict = (evaluate_shard(model, images, labels, parse(f"logit-scaling-100{s}", epsilon="0.05")).correct
+    final, strict = (all_phases(model, images, labels, parse(f"logit-scaling-100{s}", epsilon="0.05")).correct
                      for s in ("", "-strict"))  # fmt: skip
     assert (strict <= final).all()
 
@@ -57,7 +63,7 @@ def test_selection_accuracy_is_that_of_the_evaluation_and_keeps_the_mode():
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     found = pgd_accuracy(model, images, labels, epsilon=0.05, step_size=0.0125, steps=10, batch_size=9)
-    expected = evaluate_shard(model, images, labels, parse("pgd-10", epsilon="0.05")).correct.float().mean()
+    expected = all_phases(model, images, labels, parse("pgd-10", epsilon="0.05")).correct.float().mean()
     assert found == pytest.approx(float(expected))
     assert accuracy(model, images, labels, batch_size=9) == pytest.approx(46 / 50)
     assert model.training and model.bn.training
@@ -84,7 +90,10 @@ def test_names_give_the_paper_s_settings():
     assert standard.components == ("apgd-ce", "apgd-t", "fab-t", "square")
     assert (standard.targets, standard.queries, standard.seed) == (9, 5000, 0)
     assert standard.phases == ("clean", "apgd-ce", "apgd-t", "fab-t", "square") and pgd.phases == ("",)
-    assert larger_radii("8/255") == ("12/255", "16/255") and larger_radii("0.1") == ("0.15", "0.2")
+    for radius, larger in (("8/255", ["12/255", "16/255"]), ("0.1", ["0.15", "0.2"])):
+        assert [parse(name, epsilon=radius).epsilon for name in ("autoattack*1.5", "autoattack*2")] == larger
+    with pytest.raises(ValueError, match="a factor of the radius"):
+        parse("autoattack*large")
 
 
 def test_identities_are_stable_file_names_that_tell_every_setting_apart():
@@ -102,15 +111,17 @@ def test_identities_are_stable_file_names_that_tell_every_setting_apart():
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_suites_hold_each_attack_once_and_survive_a_record(suite):
-    found = attacks(suite, epsilon="8/255", classes=100)
+    found = attacks(SUITES[suite], epsilon="8/255", classes=100)
     assert len({attack.id for attack in found}) == len(found) and found[0].name == "clean"
     for attack in found:
         dumped = attack.model_dump(mode="json", exclude_none=True)
-        assert EvaluationAttack.model_validate(dumped).id == attack.id
+        again = TypeAdapter(AnyAttack).validate_python(dumped)
+        assert type(again) is type(attack) and again == attack and again.id == attack.id
+        assert TypeAdapter(AnyAttack).dump_python(again, mode="json", exclude_none=True) == dumped
 
 
 def test_the_paper_s_suite_is_all_of_them():
-    names = {(attack.name, attack.epsilon) for attack in attacks("paper")}
+    names = {(attack.name, attack.epsilon) for attack in attacks(SUITES["paper"])}
     assert {("autoattack", f"{n}/255") for n in (8, 12, 16)} <= names
     assert {name for name, _ in names} >= {"clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "square", "fab-t"}
     assert {f"logit-scaling-{alpha}" for alpha in ("0.1", "1", "10", "100")} <= {name for name, _ in names}
@@ -120,4 +131,29 @@ def test_unknown_names_come_with_the_nearest():
     with pytest.raises(ValueError, match="unknown attack 'pgd20'; did you mean 'pgd-20'"):
         parse("pgd20")
     with pytest.raises(ValueError, match="unknown suite 'papr'; did you mean 'paper'"):
-        attacks("papr")
+        names_of("papr")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("clean", "Clean"), ("fgsm", "FGSM"), ("pgd-20", "PGD-20"), ("cw-100", "CW-100"), ("spsa", "SPSA"),
+        ("logit-scaling-0.1", "Logit scaling 0.1"), ("autoattack", "AutoAttack"), ("apgd-ce", "APGD-CE"),
+        ("fab-t", "FAB-T"), ("square", "Square"), ("no-such-attack", "No such attack"),
+    ],
+)  # fmt: skip
+def test_attacks_are_shown_as_the_paper_writes_them(name, shown):
+    assert display_name(name) == shown
+
+
+def test_costs_are_in_passes_per_image():
+    costs = [parse(name).cost for name in ("clean", "fgsm", "pgd-20", "autoattack", "spsa")]
+    assert costs == sorted(costs) and costs[:3] == [0.4, 1.4, 20.4]
+
+
+def test_attacks_and_suites_load_no_torch():
+    code = (
+        "import sys; from trainers import suites; suites.attacks(suites.SUITES['paper']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
