@@ -91,8 +91,8 @@ class Departures:
             return {}
         found: dict[str, str] = {}
         ours = self.results.configs(study).get(label)
-        if isinstance(ours, dict):
-            _walk(canonical(theirs), canonical(ours), "", found)
+        if ours is not None:
+            _walk(canonical(theirs), canonical(ours.model_dump(mode="json")), "", found)
             if theirs["recipe"]["steps"] and "recipe.steps" not in found:
                 found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
         if self.covers(study, label):

@@ -202,9 +202,9 @@ def runs_text(results: Results, study: str) -> str:
         counts = Counter(one.status for one in seeds)
         used = results.hyperparameters[study, label]
         values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
-        recipe = (configs.get(label) or {}).get("recipe") or {}
-        rate = recipe.get("learning_rate", "–")
-        length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs', '–')} epochs"
+        recipe = configs[label].recipe if label in configs else None
+        rate = recipe.learning_rate if recipe else "–"
+        length = "–" if recipe is None else f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs} epochs"
         state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
         rows.append(
             [escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state]
