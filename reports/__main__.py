@@ -20,6 +20,10 @@ StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// addre
 StudiesOption = Annotated[
     list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
 ]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option("--against", help="The paper to compare with: a shipped one's name, or a folder like theirs."),
+]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
 
 
@@ -29,9 +33,7 @@ def report(
     store: StoreOption = "store",
     study: StudiesOption = None,
     out: OutOption = None,
-    against: Annotated[
-        str | None, typer.Option(help="The paper to compare with: a shipped one's name, or a folder like theirs.")
-    ] = None,
+    against: AgainstOption = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
     """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
@@ -50,6 +52,7 @@ def diff(
     store: StoreOption = "",
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
+    against: AgainstOption = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
     ] = False,
@@ -62,11 +65,11 @@ def diff(
     from sweep.store.folder import make_folder
 
     above = context.obj
-    out = out or above["out"]
+    out, against = out or above["out"], against or above["against"]
     if paper:
-        text = text_in_print(load_paper(above["against"]))
+        text = text_in_print(load_paper(against))
     else:
-        text = difference_text(Results.read(store or above["store"], study or above["study"], above["against"]))
+        text = difference_text(Results.read(store or above["store"], study or above["study"], against))
     if out is None:
         typer.echo(text)
     else:

@@ -61,7 +61,6 @@ class Results:
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
-        self._asked_of: dict[str, frozenset[str]] = {}
         self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
@@ -164,12 +163,8 @@ class Results:
         entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
         if len(entries) < 2:
             return entries[0] if entries else None
-        return max(entries, key=lambda one: (one.attack_id in self._asked(study), one.images, one.attack_id))
-
-    def _asked(self, study: str) -> frozenset[str]:
-        if study not in self._asked_of:
-            self._asked_of[study] = frozenset(attack.id for attack in self.asked_attacks(study))
-        return self._asked_of[study]
+        asked = {attack.id for attack in self.asked_attacks(study)}
+        return max(entries, key=lambda one: (one.attack_id in asked, one.images, one.attack_id))
 
     def images(self, cells: Iterable[TableCell]) -> list[int]:
         """Over how many test images these numbers are taken; more than one value is worth a remark."""

@@ -77,69 +77,52 @@ class Tests:
 
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
     """Against the baseline, then against the best method (once, if they are the same or if there are only the two)."""
-    labels = list(results.labels[study])
-    checkpoint = results.shown_checkpoint(study)
-    epsilon = results.epsilon(study)
-    cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
+    keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
+    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
-    methods = [results.methods[study, label] for label in labels]
-    baseline = methods.index(results.paper.baseline) if results.paper.baseline in methods else None
-    if baseline is not None and cells[baseline].sample is None:
-        baseline = None
-    verdicts = {label: _verdicts(results, study, label, measure, epsilon) for label in labels}
-    tests = []
-    if baseline is not None:
-        tests.append(_tests(results, study, measure, verdicts, labels, cells, baseline, baseline == best))
-    known = sum(cell.sample is not None for cell in cells)
-    if baseline is None or (baseline != best and known > 2):
-        tests.append(_tests(results, study, measure, verdicts, labels, cells, best, True))
-    return tests
+    verdicts = {cell.label: _verdicts(results, cell) for cell in cells}
+    named = [label for label in results.labels[study] if results.methods[study, label] == results.paper.baseline]
+    baseline = next((place for place, cell in enumerate(cells) if cell.label in named[:1]), None)
+    references = [] if baseline is None else [baseline]
+    if baseline is None or (baseline != best and len(cells) > 2):
+        references.append(best)
+    return [_tests(results, cells, verdicts, reference, reference == best) for reference in references]
 
 
 def _tests(
-    results: Results,
-    study: str,
-    measure: str,
-    verdicts: dict[str, SeedVerdicts],
-    labels: list[str],
-    cells: list[TableCell],
-    reference: int,
-    is_best: bool,
+    results: Results, cells: list[TableCell], verdicts: dict[str, SeedVerdicts], reference: int, is_best: bool
 ) -> Tests:
     base = cells[reference]
-    assert base.sample is not None
+    names = results.labels[base.key.study]
     rows = []
     family = compare_family([cell.sample for cell in cells], reference)
     level = undecided_level(family)
-    for index, comparison in enumerate(family):
-        cell = cells[index]
-        if comparison is None or cell.sample is None:
-            continue
-        pair = labels[index], labels[reference]
-        undecided = comparison.significant is False
-        rows.append(
-            Versus(
-                labels[index],
-                results.labels[study][labels[index]],
-                cell,
-                comparison,
-                over_images(verdicts[pair[0]], verdicts[pair[1]]),
-                detectable_difference(cell.sample, base.sample),
-                seeds_needed(cell.sample, base.sample, level) if undecided else None,
+    for cell, comparison in zip(cells, family, strict=True):
+        if comparison is not None and cell.sample is not None and base.sample is not None:
+            undecided = comparison.significant is False
+            rows.append(
+                Versus(
+                    cell.label,
+                    names[cell.label],
+                    cell,
+                    comparison,
+                    over_images(verdicts[cell.label], verdicts[base.label]),
+                    detectable_difference(cell.sample, base.sample),
+                    seeds_needed(cell.sample, base.sample, level) if undecided else None,
+                )
             )
-        )
-    display = results.labels[study][labels[reference]]
-    return Tests(study, measure, labels[reference], display, base, is_best, tuple(rows))
+    return Tests(base.key.study, base.key.measure, base.label, names[base.label], base, is_best, tuple(rows))
 
 
-def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> SeedVerdicts:
+def _verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
+    study, epsilon = cell.key.study, results.epsilon(cell.key.study)
     checkpoint = results.shown_checkpoint(study)
     found = {}
-    for planned in results.seeds(study, label):
+    for planned in results.seeds(study, cell.label):
         if planned.status == "done":
-            evaluation = results.evaluation(study, planned.trial, checkpoint, measure, epsilon)
+            evaluation = results.evaluation(study, planned.trial, checkpoint, cell.key.measure, epsilon)
             if evaluation is not None:
                 found[planned.seed] = results.data.verdicts(evaluation.path)
     # Seeds evaluated on other images than the rest cannot be stacked with them; the larger group is kept.

@@ -32,7 +32,7 @@ def out(store):
     folder = store.root.parent / "out"
     write_reports(store.uri, None, folder, paper=TINY)
     for name, more in (("diff", []), ("in_print", ["--paper"])):
-        run = CliRunner().invoke(app, ["--store", store.uri, "--against", str(TINY), "diff", *more])
+        run = CliRunner().invoke(app, ["--store", store.uri, "diff", "--against", str(TINY), *more])
         assert run.exit_code == 0, run.output
         (folder / f"{name}.md").write_text(run.output, encoding="utf-8")
     return folder
