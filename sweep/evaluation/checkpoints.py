@@ -13,7 +13,7 @@ from typing import Any
 
 from sweep.errors import UserError
 from sweep.store.base import Store, open_store
-from trainers import registry
+from trainers import user_file
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 from trainers.network import Architecture
@@ -161,7 +161,7 @@ def _made_by_factory(text: str, *given: Any) -> Any:
     """The user's own network: an Architecture, or a function of as many of (classes, shape, mean, std) as it takes."""
     from torch import nn
 
-    found = registry.attribute(text, "model factory")
+    found = user_file.attribute(text, "model factory")
     function = found.build if isinstance(found, Architecture) else found
     try:
         model = function(*given[: len(inspect.signature(function).parameters)])
