@@ -107,7 +107,8 @@ class EvaluationAttack(Strict):
         from trainers.perturbation.linf import correct_predictions
 
         clean = correct_predictions(model, images, labels)
-        return Verdicts(correct_predictions(model, self.adversarial(model, images, labels, indices), labels), clean)
+        found = self.adversarial(model, images, labels, indices)
+        return Verdicts(clean if found is images else correct_predictions(model, found, labels), clean)
 
 
 def times(amount: str, factor: Fraction) -> str:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from trainers.method import Method, is_number, is_too_large
-from trainers.registry import METHODS, WRAPPERS, shipped
+from trainers.registry import METHODS, WRAPPERS
 from trainers.spelling import nearest
 
 
@@ -77,7 +77,7 @@ def method_of(name: str) -> type[Method]:
 
 def display_name(name: str) -> str:
     base, wrappers = parse(name)
-    shown = METHODS.get(base).display or (base.upper() if base in shipped(METHODS) else base)
+    shown = METHODS.get(base).display or (base.upper() if base in METHODS.shipped else base)
     return "+".join((shown, *(WRAPPERS.get(wrapper).display for wrapper in wrappers)))
 
 

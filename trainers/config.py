@@ -134,10 +134,10 @@ class TrialConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _gather_wrappers(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "wrappers" in content:
+        if not isinstance(content, dict):
             return content
         names = registry.WRAPPERS.names()
-        given = {name: content[name] for name in names if content.get(name) is not None}
+        given = content.get("wrappers", {}) | {name: content[name] for name in names if content.get(name) is not None}
         wrappers = {name: registry.WRAPPERS.get(name).model_validate(value) for name, value in given.items()}
         return {key: value for key, value in content.items() if key not in names} | {"wrappers": wrappers}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from trainers import user_file
 from trainers.attack import EvaluationAttack
 from trainers.dataset import DataSource
 from trainers.method import Method, declaration_faults
@@ -27,77 +28,57 @@ from trainers.wrapper import Wrapper
 
 Thing = TypeVar("Thing")
 
-MAX_BYTES = 1_000_000
-
 
 class Registry(Generic[Thing]):
-    """All things of one sort. `base` is the class that a file derives from or makes one of."""
+    """All things of one sort. A file derives a class from `base`, or makes one of it."""
 
-    def __init__(self, noun: str, folder: str, base: type, way: str, group: str | None) -> None:
-        self.noun, self.base, self.way, self.group = noun, base, way, group
+    def __init__(self, noun: str, folder: str, base: type, group: str | None = None) -> None:
+        self.noun, self.base, self.group = noun, base, group
         self.package = f"trainers.{folder.replace('/', '.')}"
-        self.folder = Path(__file__).parent / folder
-        self.loaded: dict[str, Thing] = {}  # of users' files and packages
+        self.shipped = sorted(path.stem for path in (Path(__file__).parent / folder).glob("[a-z]*.py"))
+        self.loaded: dict[str, Thing] = {}
 
     def names(self) -> list[str]:
-        return [*shipped(self), *sorted({*self.loaded, *announced(self)})]
+        others = {*self.loaded, *announced(self)} - {*self.shipped}
+        return [*self.shipped, *sorted(others)]
 
     def get(self, name: str) -> Thing:
-        if name in self.loaded:
-            return self.loaded[name]
-        if name in shipped(self):
-            return _load_shipped(self, name)
+        if name not in self.loaded:
+            self.loaded[name] = self._load(name)
+        return self.loaded[name]
+
+    def _load(self, name: str) -> Thing:
+        if name in self.shipped:
+            return self.thing_in(importlib.import_module(f"{self.package}.{name}"), name, f"{name}.py")
         if name in announced(self):
             return _load_announced(self, announced(self)[name])
         names = self.names()
         raise ValueError(f"unknown {self.noun} {name!r}{nearest(name, names)} known: {', '.join(names)}")
 
     def things_in(self, module: ModuleType) -> list[Thing]:
-        return [value for value in vars(module).values() if self.is_thing(value, module)]
+        return [value for value in vars(module).values() if self.is_thing(value, module.__name__)]
 
-    def is_thing(self, value: Any, module: ModuleType) -> bool:
+    def is_thing(self, value: Any, module: str) -> bool:
         if isinstance(value, type):
-            return issubclass(value, self.base) and value.__module__ == module.__name__
+            return issubclass(value, self.base) and value.__module__ == module
         return isinstance(value, self.base)
 
     def thing_in(self, module: ModuleType, name: str, where: str) -> Thing:
         """The one thing that a module defines; a ValueError says what is wrong with it."""
         found = self.things_in(module)
-        if not found:
-            raise ValueError(f"{where} defines no {self.noun}; {self.way}")
-        if len(found) > 1:
-            shown = ", ".join(getattr(value, "__name__", "") or "unnamed" for value in found)
-            raise ValueError(f"{where} defines {len(found)} {self.noun}s ({shown}); a file holds one")
-        return self.checked(found[0], name, where)
-
-    def checked(self, thing: Thing, name: str, where: str) -> Thing:
-        faults = _faults(thing, name)
-        if faults:
-            raise ValueError(f"{where}: {'; '.join(faults)}")
-        return thing
+        if len(found) != 1:
+            shown = ", ".join(key for key, value in vars(module).items() if value in found)
+            number = f"{len(found)} {self.noun}s ({shown})" if found else f"no {self.noun}"
+            raise ValueError(f"{where} defines {number}; a file holds one {self.base.__module__}.{self.base.__name__}")
+        return checked(found[0], name, where)
 
 
-def _registry(noun: str, folder: str, base: type[Thing], way: str, group: str | None = None) -> Registry[Any]:
-    return Registry(noun, folder, base, way, group and f"robustsweep.{group}")
-
-
-METHODS: Registry[type[Method]] = _registry(
-    "method", "methods", Method, "write a class that derives from trainers.method.Method", "methods"
-)
-NETWORKS: Registry[Architecture] = _registry(
-    "model", "models", Architecture, "write name = trainers.network.Architecture(build, display)", "networks"
-)
-DATASETS: Registry[DataSource] = _registry(
-    "data set", "data/sets", DataSource, "write name = trainers.dataset.DataSource(facts, display, load)", "datasets"
-)
-ATTACKS: Registry[type[EvaluationAttack]] = _registry(
-    "attack", "attacks", EvaluationAttack, "write a class that derives from trainers.attack.EvaluationAttack", "attacks"
-)
-WRAPPERS: Registry[type[Wrapper]] = _registry(
-    "wrapper", "wrappers", Wrapper, "write a class that derives from trainers.wrapper.Wrapper"
-)
-PLUGGABLE = (METHODS, NETWORKS, DATASETS, ATTACKS)
-ALL = (*PLUGGABLE, WRAPPERS)
+METHODS: Registry[type[Method]] = Registry("method", "methods", Method, "robustsweep.methods")
+NETWORKS: Registry[Architecture] = Registry("model", "models", Architecture, "robustsweep.networks")
+DATASETS: Registry[DataSource] = Registry("data set", "data/sets", DataSource, "robustsweep.datasets")
+ATTACKS: Registry[type[EvaluationAttack]] = Registry("attack", "attacks", EvaluationAttack, "robustsweep.attacks")
+WRAPPERS: Registry[type[Wrapper]] = Registry("wrapper", "wrappers", Wrapper)
+PLUGGABLE: tuple[Registry[Any], ...] = (METHODS, NETWORKS, DATASETS, ATTACKS)
 
 _sources: dict[str, str] = {}
 _sha256: dict[str, str] = {}
@@ -105,32 +86,27 @@ _sha256: dict[str, str] = {}
 
 def load_plugin(path: str | Path) -> str:
     """Makes what the file defines known under the file's name, and gives that name."""
-    path = Path(path)
-    content = read_user_file(path, f"plug-in {path}")
-    try:
-        source = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"plug-in {path} cannot be read: {error}") from None
-    name = load_source(path.stem, source.replace("\r\n", "\n"), file=str(path))
+    path, where = Path(path), f"plug-in {path}"
+    content = user_file.read(path, where)
+    name = load_source(path.stem, user_file.text_of(content, where), file=str(path))
     _sha256[name] = hashlib.sha256(content).hexdigest()
     return name
 
 
 def load_source(name: str, source: str, *, file: str | None = None) -> str:
     """The same from the file's text; loading an equal text again changes nothing."""
-    file = file or f"{name}.py"
     if _sources.get(name) == source:
         return name
-    if not name.isidentifier():
-        raise ValueError(f"plug-in {file}: {name!r} is no name; rename the file, letters, digits and _ only")
-    if taken := _taken(name):
-        raise ValueError(f"plug-in {file}: the name {name!r} is {taken}; rename the file")
-    if any(name in registry.loaded or name in announced(registry) for registry in PLUGGABLE):
-        raise ValueError(f"plug-in {file}: another plug-in is already named {name!r}; rename one of the files")
-    module = run(source, file, f"robustsweep_plugin_{name}", f"plug-in {file}")
+    file = file or f"{name}.py"
+    where = f"plug-in {file}"
+    if fault := _naming_fault(name):
+        raise ValueError(f"{where}: {fault}; rename the file")
+    if any(name in registry.names() for registry in PLUGGABLE):
+        raise ValueError(f"{where}: another plug-in is already named {name!r}; rename one of the files")
+    module = user_file.run(source, file, f"robustsweep_plugin_{name}", where)
     try:
-        registry = _registry_of(module, f"plug-in {file}")
-        registry.loaded[name] = registry.thing_in(module, name, f"plug-in {file}")
+        registry = _registry_of(module, where)
+        registry.loaded[name] = registry.thing_in(module, name, where)
     except ValueError:
         del sys.modules[module.__name__]
         raise
@@ -158,59 +134,28 @@ def sha256_of(registry: Registry[Any], name: str) -> str | None:
     point = announced(registry).get(name)
     if point is None:
         return None
-    module = registry.get(name).__module__ if isinstance(registry.get(name), type) else point.module
+    thing = registry.get(name)
+    file = sys.modules[thing.__module__ if isinstance(thing, type) else point.module].__file__ or ""
     try:
-        source = Path(sys.modules[module].__file__ or "").read_bytes()
+        source = Path(file).read_bytes()
     except OSError as error:
         raise ValueError(f"{_described_point(point)}: its source cannot be read: {error}") from None
     return hashlib.sha256(f"{_package(point)}\n".encode() + source).hexdigest()
 
 
-def read_user_file(path: Path, where: str) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{where} cannot be read: it is not a regular file")
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{where} cannot be read: {error}") from None
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"{where} cannot be read: it is larger than {MAX_BYTES // 1_000_000} MB")
-    return content
-
-
-def attribute(text: str, where: str) -> Any:
-    """What a user's file calls by that name, written as file.py:name."""
-    path, _, name = text.rpartition(":")
-    file = Path(path).expanduser()
-    module = run(
-        read_user_file(file, f"{where} {path}").decode(), str(file), f"robustsweep_{file.stem}", f"{where} {path}"
-    )
-    if not hasattr(module, name):
-        found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ValueError(f"{where} {path} has no function {name!r}; it has: {', '.join(found) or 'none'}")
-    return getattr(module, name)
-
-
-@cache
-def shipped(registry: Registry[Any]) -> list[str]:
-    return sorted(path.stem for path in registry.folder.glob("[a-z]*.py"))
-
-
-@cache
-def _load_shipped(registry: Registry[Thing], name: str) -> Thing:
-    module = importlib.import_module(f"{registry.package}.{name}")
-    return registry.thing_in(module, name, f"{name}.py")
-
-
 @cache
 def announced(registry: Registry[Any]) -> dict[str, EntryPoint]:
+    """The things of installed packages, none of which is loaded yet."""
     found: dict[str, EntryPoint] = {}
     faults = []
     for point in entry_points(group=registry.group) if registry.group else ():
-        fault = _naming_fault(point, found.setdefault(point.name, point))
+        first = found.setdefault(point.name, point)
+        fault = _naming_fault(point.name)
         if fault:
-            faults.append(f"{_described_point(point)}: {fault}")
+            faults.append(f"{_described_point(point)}: {fault}; rename the entry point or remove it")
+        elif point is not first:
+            taken = f"another plug-in is already named {point.name!r}, that of {_package(first)}"
+            faults.append(f"{_described_point(point)}: {taken}; remove one of the packages")
     if faults:
         raise ValueError("; ".join(faults))
     return found
@@ -222,50 +167,43 @@ def _load_announced(registry: Registry[Thing], point: EntryPoint) -> Thing:
         with contextlib.redirect_stdout(sys.stderr):
             thing = point.load()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{where} does not load: {_described(error)}") from error
+        raise ValueError(f"{where} does not load: {user_file.described(error)}") from error
     if isinstance(thing, ModuleType):
-        thing = registry.thing_in(thing, point.name, point.value)
-    if not registry.is_thing(thing, sys.modules[point.module]):
+        return registry.thing_in(thing, point.name, where)
+    if not registry.is_thing(thing, getattr(thing, "__module__", "")):
         raise ValueError(f"{where} is no {registry.noun} and no module that defines one")
-    registry.loaded[point.name] = registry.checked(thing, point.name, where)
-    return registry.loaded[point.name]
+    return checked(thing, point.name, where)
+
+
+def checked(thing: Any, name: str, where: str) -> Any:
+    faults = []
+    if isinstance(thing, type) and issubclass(thing, Method):
+        faults = declaration_faults(thing)
+        if thing.loss is Method.loss and thing.batch_loss is Method.batch_loss:
+            faults = [f"{thing.__name__} defines no loss(self, model, images, labels, attack)"]
+    if isinstance(thing, type) and issubclass(thing, EvaluationAttack):
+        kind = thing.model_fields["kind"].default
+        faults = [] if kind == name else [f"{thing.__name__}: its kind is {kind!r}; write kind: str = {name!r}"]
+    if faults:
+        raise ValueError(f"{where}: {'; '.join(faults)}")
+    return thing
 
 
 def _registry_of(module: ModuleType, where: str) -> Registry[Any]:
     found = [registry for registry in PLUGGABLE if registry.things_in(module)]
     if len(found) == 1:
         return found[0]
+    nouns = [registry.noun for registry in found or PLUGGABLE]
     if found:
-        raise ValueError(f"{where} defines a {' and a '.join(one.noun for one in found)}; a file holds one thing")
-    nouns = ", ".join(registry.noun for registry in PLUGGABLE)
-    raise ValueError(f"{where} defines no {nouns}; {METHODS.way}")
+        raise ValueError(f"{where} defines a {' and a '.join(nouns)}; a file holds one thing")
+    raise ValueError(f"{where} defines no {', '.join(nouns)}; write for example a class that derives from Method")
 
 
-def _faults(thing: Any, name: str) -> list[str]:
-    if isinstance(thing, type) and issubclass(thing, Method):
-        if thing.loss is Method.loss and thing.batch_loss is Method.batch_loss:
-            return [f"{thing.__name__} defines no loss(self, model, images, labels, attack)"]
-        return declaration_faults(thing)
-    if isinstance(thing, type) and issubclass(thing, EvaluationAttack):
-        kind = thing.model_fields["kind"].default
-        return [] if kind == name else [f"{thing.__name__}: its kind is {kind!r}; write kind: str = {name!r}"]
-    return []
-
-
-def _taken(name: str) -> str | None:
-    nouns = [registry.noun for registry in ALL if name in shipped(registry)]
-    return f"taken by a {nouns[0]} of robustsweep" if nouns else None
-
-
-def _naming_fault(point: EntryPoint, first: EntryPoint) -> str | None:
-    """What is wrong with the name of an entry point; `first` is the first one of that name."""
-    if not point.name.isidentifier():
-        return f"{point.name!r} is no name; rename the entry point, letters, digits and _ only"
-    if taken := _taken(point.name):
-        return f"the name {point.name!r} is {taken}; rename the entry point or remove it"
-    if point is not first:
-        return f"another plug-in is already named {point.name!r}, that of {_package(first)}; remove one of the packages"
-    return None
+def _naming_fault(name: str) -> str | None:
+    if not name.isidentifier():
+        return f"{name!r} is no name, which has letters, digits and _ only"
+    nouns = [registry.noun for registry in (*PLUGGABLE, WRAPPERS) if name in registry.shipped]
+    return f"the name {name!r} is taken by a {nouns[0]} of robustsweep" if nouns else None
 
 
 def _described_point(point: EntryPoint) -> str:
@@ -274,42 +212,3 @@ def _described_point(point: EntryPoint) -> str:
 
 def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
-
-
-def run(source: str, file: str, name: str, where: str) -> ModuleType:
-    """A user's file as a module; whatever it raises is one message about it, with the line that raised."""
-    module = ModuleType(name)
-    module.__file__ = file
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        # Standard output belongs to the command, which may be writing JSON.
-        with contextlib.redirect_stdout(sys.stderr):
-            exec(compile(source, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        if isinstance(error, SyntaxError):
-            raise ValueError(f"{where}{_at(error.lineno)}: {error.msg}") from None
-        raise ValueError(f"{where}{_at(_line_in(error, file))}: {_described(error)}") from error
-    return module
-
-
-def _at(line: int | None) -> str:
-    return f", line {line}" if line else ""
-
-
-def _line_in(error: BaseException, file: str) -> int | None:
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"it ends the program when it is imported (SystemExit: {error.code}); remove that call"
-    kind, message = type(error).__name__, str(error)
-    if not message:
-        return kind
-    return message if isinstance(error, ValueError) else f"{kind}: {message}"

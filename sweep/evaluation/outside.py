@@ -17,7 +17,7 @@ from torch import nn
 
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
-from trainers import models, registry
+from trainers import models, user_file
 from trainers.data import dataset_facts
 from trainers.evaluate import ready
 from trainers.network import Architecture
@@ -104,7 +104,7 @@ def _network(outside: Outside) -> Any:
 
 def _made_by_factory(text: str, *given: Any) -> Any:
     """The user's own network: an Architecture, or a function of as many of (classes, shape, mean, std) as it takes."""
-    found = registry.attribute(text, "model factory")
+    found = user_file.attribute(text, "model factory")
     function = found.build if isinstance(found, Architecture) else found
     try:
         model = function(*given[: len(inspect.signature(function).parameters)])

@@ -247,7 +247,7 @@ def _load_plugins(paths: Sequence[str | Path]) -> list[str]:
     try:
         composition.method_names()  # a fault of an installed one is said once, not for every label
         loaded = [registry.load_plugin(path) for path in paths]
-        return [name for name in loaded if name in registry.METHODS.loaded]
+        return [name for name in loaded if name in registry.METHODS.names()]
     except ValueError as fault:
         raise UserError(str(fault)) from None
 

@@ -31,6 +31,16 @@ def test_a_trials_name_is_known_for_ever():
     assert trial_hash(fixed) == "0ac067d8b9117f6fb780deb841453068da0bba24291d4a348d4605da00964281"
 
 
+def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():
+    study = Study.load("digits", methods=["st", "mart"])
+    made = plan.manifest(study, plan.expand(study))
+    assert made["displays"] == {"dataset": "Digits", "model": "small CNN"}
+    assert made["inner_attacks"] == {
+        "st": {"start": "uniform", "mode": "train", "trains_on": "clean"},
+        "mart": {"start": "gauss", "mode": "eval", "trains_on": "attacked"},
+    }
+
+
 def test_rounding_errors_do_not_make_a_new_trial():
     one = config(hyperparameters={"lam": 0.1 + 0.2 + 0.3, "M": 40})
     other = config(hyperparameters={"M": 40.0, "lam": 0.6})

@@ -15,6 +15,7 @@ from sweep.errors import UserError
 from sweep.store.base import open_store
 from sweep.studies.model import Study
 from sweep.trials import disk
+from trainers.wrappers.ddpm import Ddpm
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
 
@@ -103,5 +104,5 @@ def test_an_impossible_gpu_request_is_refused_in_seconds_and_leaves_nothing_behi
 def test_synthetic_images_that_are_missing_are_told_before_anything_is_trained(tmp_path):
     store = open_store(tmp_path)
     store.write("preflight/mark", b"driver")
-    facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), ("made.npz",))
+    facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), [Ddpm(file="made.npz")])
     assert facts.store is None and facts.data is not None and "made.npz" in facts.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainers.attack import FORWARD, AttackSettings, EvaluationAttack, Verdicts
+from trainers.attack import FORWARD, AttackSettings, EvaluationAttack
 from trainers.values import Amount
 
 if TYPE_CHECKING:
@@ -27,10 +27,5 @@ class Clean(EvaluationAttack):
     def cost(self) -> float:
         return FORWARD
 
-    def verdicts(
-        self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
-    ) -> Verdicts:
-        from trainers.perturbation.linf import correct_predictions
-
-        right = correct_predictions(model, images, labels)
-        return Verdicts(right, right)
+    def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
+        return images

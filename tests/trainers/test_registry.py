@@ -97,7 +97,7 @@ def test_the_hash_of_a_plugin_is_that_of_its_bytes(my_loss):
     [
         ("trades.py", MIXED, "the name 'trades' is taken by a method of robustsweep"),
         ("awp.py", MIXED, "the name 'awp' is taken by a wrapper of robustsweep"),
-        ("my-loss.py", MIXED, "'my-loss' is no name; rename the file"),
+        ("my-loss.py", MIXED, "'my-loss' is no name, which has letters, digits and _ only; rename the file"),
         ("my_loss.py", MIXED.replace("def loss(", "def loss("[:-1]), "line 14"),
         ("my_loss.py", "import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'"),
         ("my_loss.py", MIXED.replace("low=0.0", "lowest=0.0"), "line 12: TypeError"),
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_a_method_gets_one_clear_message(tmp_path, file, t
     assert message in str(caught.value)
     assert file in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert all(path.stem not in kind.loaded for kind in registry.PLUGGABLE)
+    assert path.stem not in registry.sources()
 
 
 def test_a_byte_order_mark_does_no_harm(my_loss):
