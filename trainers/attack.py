@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -51,6 +51,8 @@ class EvaluationAttack(Strict):
     `batch_size` is for attacks whose verdicts depend on an image's place in its batch. All others draw by image and
     give the same verdicts for every batch size.
     """
+
+    examples: ClassVar[tuple[str, ...]] = ()  # of its names, for who misspells one
 
     name: str
     kind: str

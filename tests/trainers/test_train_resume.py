@@ -157,6 +157,15 @@ def test_lost_weights_cost_a_fresh_start(tmp_path: Path) -> None:
     assert (tmp_path / "best_test.safetensors").read_bytes() == before
 
 
+def test_the_state_of_another_version_costs_a_fresh_start(tmp_path: Path) -> None:
+    train(small_trial(), folder=tmp_path)
+    state = load_resume(tmp_path / "resume.pt")
+    assert state is not None
+    torch.save({key: value for key, value in state.items() if key != "wrappers"}, tmp_path / "resume.pt")
+    with pytest.warns(UserWarning, match="written by another version"):
+        assert train(small_trial(), folder=tmp_path)["status"] == "done"
+
+
 def test_a_state_that_could_run_code_is_never_loaded(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:

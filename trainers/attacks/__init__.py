@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -14,31 +15,22 @@ from trainers import registry
 from trainers.attack import AttackSettings, EvaluationAttack, times
 from trainers.spelling import nearest
 
-EXAMPLES = (
-    "clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "logit-scaling-10",
-    "autoattack", "apgd-ce", "apgd-t", "fab-t", "square",
-)  # fmt: skip
-
 
 def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> EvaluationAttack:
     """The attack behind a name such as pgd-20, cw-100 or autoattack; autoattack*1.5 is at 1.5 times the radius."""
     settings = replace(settings or AttackSettings(), **changes)
-    base, _, factor = name.partition("*")
-    if factor:
-        settings = replace(settings, epsilon=times(settings.epsilon, _factor(name, factor)))
+    base, times_sign, factor = name.partition("*")
+    if times_sign:
+        if not re.fullmatch(r"\d{1,4}(\.\d{1,9})?", factor):
+            raise ValueError(f"attack {name!r}: after * stands a factor of the radius, such as 1.5")
+        settings = replace(settings, epsilon=times(settings.epsilon, Fraction(factor)))
     for kind in registry.ATTACKS.names():
         found = registry.ATTACKS.get(kind).from_name(base, settings)
         if found is not None:
             plugin = registry.sha256_of(registry.ATTACKS, kind)
             return found.model_copy(update={"plugin": plugin}) if plugin else found
-    raise ValueError(f"unknown attack {name!r}{nearest(name, EXAMPLES)} known: {', '.join(EXAMPLES)}")
-
-
-def _factor(name: str, text: str) -> Fraction:
-    try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"attack {name!r}: after * stands a factor of the radius, such as 1.5") from None
+    known = [example for kind in registry.ATTACKS.names() for example in registry.ATTACKS.get(kind).examples]
+    raise ValueError(f"unknown attack {name!r}{nearest(name, known)} known: {', '.join(known)}")
 
 
 def from_record(content: Any) -> EvaluationAttack:

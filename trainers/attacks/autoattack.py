@@ -19,6 +19,8 @@ DISPLAYS = {"autoattack": "AutoAttack", "square": "Square"}
 class AutoAttack(EvaluationAttack):
     """The batch is part of the attack: its random starts depend on an image's place in its batch."""
 
+    examples = ("autoattack", *COMPONENTS)
+
     kind: str = "autoattack"
     components: tuple[str, ...]
     targets: int | None = Field(default=None, ge=1, description="target classes of apgd-t and fab-t")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 class Clean(EvaluationAttack):
+    examples = ("clean",)
+
     kind: str = "clean"
     epsilon: Amount = "0"
 

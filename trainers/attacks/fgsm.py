@@ -7,6 +7,8 @@ from trainers.attacks.pgd import Pgd
 
 
 class Fgsm(Pgd):
+    examples = ("fgsm",)
+
     kind: str = "fgsm"
 
     @classmethod

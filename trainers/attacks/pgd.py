@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class Pgd(EvaluationAttack):
+    examples: ClassVar[tuple[str, ...]] = ("pgd-20", "pgd-100", "cw-100", "logit-scaling-10")
+
     kind: str = "pgd"
     loss: Literal["ce", "cw", "cw_clamped_above", "cw_until_wrong"] = "ce"
     start: Literal["uniform", "none"] = "uniform"

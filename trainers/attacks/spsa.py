@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class Spsa(EvaluationAttack):
+    examples = ("spsa",)
+
     kind: str = "spsa"
     steps: int = Field(100, ge=0)
     samples: int = Field(256, ge=1, description="directions per step")
