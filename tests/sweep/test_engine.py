@@ -13,7 +13,7 @@ from tiny_study import tiny
 
 from sweep.engine import _confirm, budget_hours, is_complete, run_study
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.studies.model import Study
 
 ROOT = Path(__file__).parents[2]

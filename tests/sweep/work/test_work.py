@@ -2,12 +2,12 @@
 
 import math
 
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep import engine
 from sweep.cluster.devices import Resources
 from sweep.cluster.tune import Queue
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.work.work import Work
 
 COMMON = {"store": "", "data_dir": "", "cpus": 1.0, "plugins": {}, "commit": None, "numerics": 1, "command": "sweep"}

@@ -7,11 +7,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep.cluster.session import WithoutRaylet
 from sweep.cluster.tune import Watch
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.work.display import Display, Summary, duration
 from sweep.work.pace import Pace
 from sweep.work.tasks import Job

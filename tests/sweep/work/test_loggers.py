@@ -4,10 +4,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.work.loggers import Curves, callbacks, curve_values, run_name
 
 

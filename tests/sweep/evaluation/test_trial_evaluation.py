@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep import evaluate as command
 from sweep.engine import run_study

@@ -3,10 +3,10 @@
 import textwrap
 
 import pytest
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 
 METHOD = """
     from dataclasses import dataclass

@@ -5,14 +5,14 @@ import time
 from collections import namedtuple
 
 import pytest
-from tiny_study import tiny
+from tests.sweep.tiny_study import tiny
 
 from sweep.cluster import preflight
 from sweep.cluster.devices import Resources
 from sweep.cluster.preflight import NodeFacts, disk_faults, node_faults, probe, resource_faults
 from sweep.engine import run_study
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.trials import disk
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]

@@ -8,7 +8,7 @@ import torch
 
 from sweep.errors import UserError
 from sweep.evaluation import items as work
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from tests.trainers.tiny import tiny_problem
 from trainers.evaluate import evaluate_shard
 from trainers.suites import parse

@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 import pytest
-from own_study import GOOD, refusal, write
+from tests.sweep.own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
