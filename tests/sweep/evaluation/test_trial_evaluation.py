@@ -1,75 +1,54 @@
-"""A trained trial of the store under attack: by items, by the command, and its diagnostics."""
+"""A trained trial of the store under attack, by pieces and as a subject of the evaluation command."""
 
-import io
-import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
-from tests.sweep.tiny_study import tiny
 
-from sweep import evaluate as command
 from sweep.engine import run_study
 from sweep.errors import UserError
-from sweep.evaluation import items as work
-from sweep.evaluation.asked import diagnoses_of
+from sweep.evaluation import asked
 from sweep.evaluation.checkpoints import trial_parts
-from sweep.evaluation.diagnosis import diagnose_trial, diagnostics_path
-from sweep.store.base import FORMAT, open_store
-from sweep.trials import cells as plan
-from sweep.trials.identity import NUMERICS_VERSION, trial_hash
-from trainers.config import Recipe, Selection, TrialConfig
+from sweep.evaluation.items import conclude, open_items, run_item
+from sweep.evaluation.subject import find_subject
+from sweep.store import layout
+from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord
+from sweep.work.options import RunOptions
+from sweep.work.tasks import EvaluationPiece, Setting, Workplace
+from tests.sweep.tiny_study import tiny
 from trainers.evaluate import evaluate_shard
 from trainers.suites import parse
-from trainers.train import train
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    store = open_store(tmp_path_factory.mktemp("store"))
-    config = TrialConfig(
-        dataset="digits", model="small_cnn", method="at", train_images=200, test_images=30,
-        recipe=Recipe(epochs=2, batch_size=50, learning_rate=0.05), selection=Selection(steps=2),
-    )  # fmt: skip
-    trial = trial_hash(config)
-    outcome = train(config, folder=store.local(f"trials/{trial[:16]}"))
-    store.write_trial_record(
-        {"kind": "trial", "format": FORMAT, "trial": trial, "config": config.model_dump(mode="json"),
-         "numerics": NUMERICS_VERSION, **outcome}
-    )  # fmt: skip
-    return store, trial, config
-
-
-def test_items_of_a_trial_are_computed_from_the_store_alone(trained):
+def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
     store, trial, config = trained
     attack = parse("pgd-10", epsilon="0.1")
-    evaluation = work.of_trial(trial, config, "last", attack, shards=2, batch_size=15)
-    assert evaluation.images == 30
-    items = work.next_items(store, evaluation)
+    wanted = asked.evaluation(trial, "last", attack, asked.test_images(config), shards=2, batch_size=15)
+    assert wanted.images == 30
+    items = open_items(store, wanted)
     assert [(item.first, item.last) for item in items] == [(0, 15), (15, 30)]
+    said = []
     for item in items:
-        work.compute(store.uri, item, None)
-    assert work.next_items(store, evaluation) == []
-    (record,) = store.evaluation_records(trial)
+        piece = EvaluationPiece("at", config, trial, item=item, share=0.5)
+        assert piece.run(Workplace(Setting(store.uri, str(tmp_path)), store, tmp_path, said.append)) == "done"
+    assert said == [{"images": 15}, {"images": 15}] and open_items(store, wanted) == []
+    record = conclude(store, wanted)
     model, images, labels = trial_parts(store.uri, trial, "last", None, "cpu")
-    expected = evaluate_shard(model, images, labels, attack).correct.numpy()
-    assert np.array_equal(work.unpack(record["verdicts"], 30), expected)
-    assert record["trial"] == trial and record["checkpoint"] == "last"
+    assert np.array_equal(record.survivors, evaluate_shard(model, images, labels, attack).correct.numpy())
+    assert record.trial == trial and record.checkpoint == "last"
 
 
-def test_the_command_takes_a_checkpoint_of_the_store(trained, monkeypatch, capsys):
-    store, trial, _ = trained
-    arguments = ["--checkpoint", f"{trial[:16]}/best_test", "--attacks", "clean", "--store", store.uri, "--json"]
-    monkeypatch.setattr(sys, "argv", ["sweep evaluate", *arguments])
-    assert command.main() == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["name"] == trial and result["checkpoint"] == "best_test"
-    (entry,) = result["evaluations"].values()
-    # The training loop and the evaluation agree about the same weights.
+def test_the_training_loop_and_an_evaluation_agree_about_the_same_weights(trained):
+    store, trial, config = trained
+    subject = find_subject(store, f"{layout.short(trial)}/best_test", None, None, True, "data", "cpu")
+    assert (subject.name, subject.checkpoint, subject.warnings(), subject.classes()) == (trial, "best_test", [], 10)
+    wanted = subject.evaluation(parse("clean"), 1, 256)
+    for item in open_items(store, wanted):
+        list(run_item(store, item, *subject.parts()))
     record = store.trial_record(trial)
-    epoch = record["checkpoints"]["best_test"]["epoch"]
-    assert entry["accuracy"] == pytest.approx(record["curve"][epoch]["test_clean_accuracy"])
+    row = record.curve[record.checkpoints["best_test"].epoch]
+    assert conclude(store, wanted).accuracy == pytest.approx(row["test_clean_accuracy"])
 
 
 def test_absent_trials_and_checkpoints_are_named(trained):
@@ -81,16 +60,16 @@ def test_absent_trials_and_checkpoints_are_named(trained):
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:500], lambda data: data[:-4] + b"\0\0\1\1", lambda data: b""])
-def test_a_damaged_checkpoint_is_named_with_the_way_out(trained, tmp_path, monkeypatch, capsys, damage):
+def test_a_damaged_checkpoint_is_named_with_the_way_out(trained, tmp_path, damage):
     source, trial, _ = trained
-    store = open_store(shutil.copytree(source.local("trials").parent, tmp_path / "copy"))
-    path = f"trials/{trial[:16]}/last.safetensors"
+    store = open_store(shutil.copytree(source.local(""), tmp_path / "copy"))
+    path = layout.weights(trial, "last")
     store.write(path, damage(store.read(path)))
-    monkeypatch.setattr(sys, "argv", ["sweep evaluate", "--checkpoint", f"{trial}/last", "--store", store.uri])
-    assert command.main() == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    expected = store.trial_record(trial)["checkpoints"]["last"]["sha256"]
-    assert f"{path} is damaged" in line and expected[:16] in line and f"delete the folder trials/{trial[:16]}" in line
+    expected = store.trial_record(trial).checkpoints["last"].sha256[:16]
+    with pytest.raises(
+        UserError, match=f"{path} is damaged: .*{expected}.*delete the folder {layout.trial_folder(trial)}"
+    ):
+        trial_parts(store.uri, trial, "last", None, "cpu")
 
 
 @pytest.mark.timeout(300)
@@ -99,69 +78,25 @@ def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_pa
     store = open_store(tmp_path / "store")
 
     def run():
-        return run_study(study, store, data_dir=tmp_path / "data", out=None, loggers=()), capsys.readouterr().err
+        summary = run_study(study, store, RunOptions(data_dir=tmp_path / "data", out=None, loggers=()))
+        return summary, capsys.readouterr().err
 
     assert run()[0].complete
-    path = store.evaluation_paths()[0]
-    whole = store.read_json(path)
+    path = store.record_paths(EvaluationRecord)[0]
+    whole = store.record(EvaluationRecord, path)
     store.write(path, store.read(path)[:200])
     summary, told = run()
-    assert summary.complete and not summary.all_there and f"broken record {path}: deleted, to be computed again" in told
-    assert store.read_json(path)["verdicts"] == whole["verdicts"]
+    assert summary.complete and not summary.all_there
+    assert f"broken record {path}" in told and f"it is kept as broken/{path}.1" in told
+    assert store.record(EvaluationRecord, path).verdicts == whole.verdicts
 
-    folder = store.local(f"trials/{whole['trial'][:16]}")
-    weights = folder / f"{whole['checkpoint']}.safetensors"
+    weights = store.local(layout.weights(whole.trial, whole.checkpoint))
     weights.write_bytes(weights.read_bytes()[:300])
     store.delete(path)
     summary, told = run()
     assert not summary.complete and f"{weights.name} is damaged" in told
-    shutil.rmtree(folder)
+    shutil.rmtree(weights.parent)
     summary, told = run()
     assert summary.complete and summary.done["train"] == 1
-    assert store.read_json(path)["verdicts"] == whole["verdicts"]
+    assert store.record(EvaluationRecord, path).verdicts == whole.verdicts
     assert run()[0].all_there
-
-
-def test_diagnostics_are_stored_once_with_their_arrays_and_settings(trained):
-    store, trial, _ = trained
-    record = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
-    place = f"diagnostics/{trial[:16]}"
-    with np.load(io.BytesIO(store.read(f"{place}/{record['arrays']}")), allow_pickle=False) as arrays:
-        assert arrays["train_margin"].shape == (20,)
-        assert record["summary"]["train_margin_mean"] == pytest.approx(arrays["train_margin"].mean(), rel=1e-5)
-    assert (record["epsilon"], record["images"]) == ("0.1", 20)
-    before = set(store.list(place))
-    again = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
-    assert again == store.read_json(diagnostics_path(trial, "last", "0.1", 20)) and set(store.list(place)) == before
-
-
-def test_diagnostics_with_other_settings_stand_beside_the_first(trained):
-    store, trial, _ = trained
-    first = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
-    for epsilon, images in (("0.1", 10), ("0.3", 20)):
-        other = diagnose_trial(store.uri, trial, "last", None, epsilon=epsilon, images=images)
-        assert (other["epsilon"], other["images"]) == (epsilon, images)
-        assert other["summary"] != first["summary"] and other["arrays"] != first["arrays"]
-    assert store.read_json(diagnostics_path(trial, "last", "0.1", 20))["summary"] == first["summary"]
-
-
-def test_broken_diagnostics_are_computed_again(trained):
-    store, trial, _ = trained
-    first = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
-    path = diagnostics_path(trial, "last", "0.1", 20)
-    store.write(path, store.read(path)[:200])
-    assert store.broken_results() == [path]
-    again = diagnose_trial(store.uri, trial, "last", None, epsilon="0.1", images=20)
-    assert again["summary"] == first["summary"] and store.broken_results() == []
-
-
-def test_a_study_asks_for_diagnostics_with_its_own_settings(tmp_path):
-    evaluation = {"suite": "logit_scaling", "epsilon": "0.1", "images": 20, "diagnostics": True}
-
-    def asked(**changes):
-        study = tiny(tmp_path, methods={"at": {}}, search=None, evaluation={**evaluation, **changes})
-        return diagnoses_of(study, plan.expand(study)[0])
-
-    assert set(asked()) == {"best_validation", "last"} and asked() == asked(shards=2)
-    places = [asked()["last"], asked(epsilon="8/255")["last"], asked(images=10)["last"], asked(images=None)["last"]]
-    assert len(set(places)) == 4 and len({path.rpartition("/")[0] for path in places}) == 1

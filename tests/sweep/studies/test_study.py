@@ -5,10 +5,10 @@ import sys
 import textwrap
 
 import pytest
-from tests.sweep.own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
+from tests.sweep.own_study import GOOD, refusal, write
 
 
 def test_a_good_study_is_read_with_defaults_and_overrides_merged(tmp_path):
@@ -228,7 +228,7 @@ def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
 
 def test_checking_a_study_loads_neither_torch_nor_ray():
     code = (
-        "import sys; from sweep.study import Study; Study.load('cifar10_rn18'); "
+        "import sys; from sweep.studies.model import Study; Study.load('cifar10_rn18'); "
         "print({'torch', 'ray', 'optuna'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
