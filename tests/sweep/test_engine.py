@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -201,18 +202,17 @@ def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch)
     _confirm(Study.load("cifar10_rn18"), store)
 
 
-def test_tables_are_written_as_trainings_end_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):
-    written, said = [], []
-    monkeypatch.setattr(engine, "TABLE_SECONDS", 0.0)
-    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: written.append(1))
+def test_tables_are_written_now_and_then_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):
+    now, written, said = 0.0, [], []
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: written.append(now))
     tables = Tables(open_store(tmp_path / "store"), tmp_path / "out")
-    tables.update(0, said.append)
-    assert not written  # nothing has happened yet
-    tables.update(1, said.append)
-    tables.update(1, said.append)
-    assert len(written) == 1
+    for now, done in ((1.0, 1), (121.0, 0), (122.0, 1), (123.0, 2), (300.0, 1), (301.0, 3)):  # noqa: B007
+        tables.update(done, said.append)
+    assert written == [122.0, 301.0]  # not at once, not without anything new, not too often
     monkeypatch.setattr(engine, "write_tables", lambda *_, **__: 1 / 0)
-    tables.update(2, said.append)
+    now = 500.0
+    tables.update(4, said.append)
     assert said == ["tables could not be written (division by zero); the sweep goes on"]
 
 
