@@ -20,10 +20,10 @@ import torch.nn.functional as F
 
 from trainers import models
 from trainers.assembly import place
-from trainers.attacks.pgd import LinfAttack
 from trainers.config import Augmentation
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
+from trainers.perturbation.linf import LinfAttack
 
 BATCH, LIMIT = 128, 0.03
 AUGMENTATIONS = {

@@ -31,10 +31,11 @@ from sweep.evaluation import items as work
 from sweep.evaluation.checkpoints import Outside, load_outside
 from sweep.store.base import open_store
 from trainers import data, models
-from trainers.config import as_float
-from trainers.evaluate import evaluate_shard, ready
+from trainers.attacks import parse
+from trainers.evaluate import evaluate_phase, ready
 from trainers.losses import logit_margin
-from trainers.suites import attacks, parse
+from trainers.suites import SUITES, attacks
+from trainers.values import as_float
 
 TRAINED_RADIUS, FITTED_RADIUS = "8/255", "1/1020"
 FITTED = 384
@@ -137,8 +138,11 @@ def measure_pgd(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]:
     user, mine = copy.deepcopy(model), ready(copy.deepcopy(model), "cpu")
     attack = parse("pgd-20")
     start = (torch.rand(images.shape) * 2 - 1) * 8 / 255
+    places = torch.arange(len(images))
     plain, ours, ratio = interleaved(
-        lambda: plain_pgd(user, images, labels, start), lambda: evaluate_shard(mine, images, labels, attack), 3
+        lambda: plain_pgd(user, images, labels, start),
+        lambda: evaluate_phase(mine, images, labels, attack, "", indices=places),
+        3,
     )
     return [{"what": "PGD-20, 16 images", "plain": plain, "ours": ours, "ratio": ratio, "limit": 0.75}]
 
@@ -227,7 +231,7 @@ def measure_shards(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row
 def measure_storage() -> list[Row]:
     """Records of 10,000 images for 20 attacks (the paper's suite and its first ones again) and 100 checkpoints."""
     bits = np.random.default_rng(0).random(10_000) < 0.5
-    chosen = (attacks("paper") * 2)[:20]
+    chosen = (attacks(SUITES["paper"]) * 2)[:20]
     total = 0
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)

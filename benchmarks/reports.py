@@ -9,7 +9,6 @@ with 50 seeds: 1.5 GB on disk. Times are taken in a process of its own, its impo
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
 import json
 import os
@@ -18,11 +17,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sweep.store.encoding import encode
+from sweep.store.records import Checkpoint, EvaluationRecord, Manifest, PlannedCell, Record, TrialRecord, pack
+from trainers.config import TrialConfig
 
 SECONDS, MEGABYTES, SMALL_SECONDS = 10.0, 1024.0, 30.0
 IMAGES, EPOCHS, SEEDS = 10_000, 200, 50
@@ -48,9 +47,9 @@ def fill(root: Path, records: int) -> int:
         for place, method in enumerate(METHODS):
             for seed in range(SEEDS):
                 trial = hashlib.sha256(f"{study} {method} {seed}".encode()).hexdigest()
-                cells.append(_cell(method, seed, trial))
+                cells.append(PlannedCell(label=method, display=method.upper(), method=method, seed=seed, trial=trial))
                 written += _write_trial(root, trial, method, seed, pools[place], curves, draws)
-        _write(root / "studies" / f"{study}.json", _manifest(study, cells))
+        _write(root, _manifest(study, cells))
     return written
 
 
@@ -61,7 +60,7 @@ def _curve(draws: np.random.Generator) -> list[dict[str, float]]:
 
 def _verdicts(draws: np.random.Generator, place: int) -> tuple[str, float]:
     robust = draws.random(IMAGES) < 0.5 + 0.002 * place
-    return base64.b64encode(np.packbits(robust).tobytes()).decode(), float(robust.mean())
+    return pack(robust), float(robust.mean())
 
 
 def _write_trial(
@@ -73,24 +72,25 @@ def _write_trial(
     curves: list[list[dict[str, float]]],
     draws: np.random.Generator,
 ) -> int:
-    record = {
-        **{"kind": "trial", "format": 1, "trial": trial, "numerics": 1, "status": "done", "reason": None},
-        **{"config": {"method": method, "seed": seed}, "checkpoints": {"best_test": {"epoch": 1}}, "metrics": {}},
-        **{"versions": {}, "commit": None, "device": "cpu", "wall_seconds": 1.0, "steps": 1, "command": "x"},
-        "curve": curves[draws.integers(len(curves))],
-    }
-    _write(root / "trials" / trial[:16] / "record.json", record)
+    config = TrialConfig(dataset="cifar10", model="preact_resnet18", method=method, seed=seed)
+    kept = {"best_test": Checkpoint(epoch=1, sha256="0" * 64)}
+    curve = tuple(curves[draws.integers(len(curves))])
+    _write(root, TrialRecord(trial=trial, config=config, status="done", curve=curve, checkpoints=kept))
     clean, _ = pool[draws.integers(len(pool))]
     for name, epsilon in ATTACKS:
         text, accuracy = pool[draws.integers(len(pool))]
         phases = {phase: pool[draws.integers(len(pool))][0] for phase in PHASES} if name == "autoattack" else {}
-        record = {
-            **{"kind": "evaluation", "format": 1, "trial": trial, "checkpoint": "best_test", "images": IMAGES},
-            **{"attack": {"name": name, "epsilon": epsilon}, "verdicts": text, "clean": clean, "phases": phases},
-            **{"accuracy": accuracy, "warnings": [], "versions": {}, "commit": None, "device": "cpu"},
-        }
-        identity = f"{name}-{epsilon.replace('/', '_')}-00000000"
-        _write(root / "evaluations" / trial[:16] / "best_test" / f"{identity}.json", record)
+        record = EvaluationRecord(
+            trial=trial,
+            checkpoint="best_test",
+            attack={"name": name, "kind": name, "epsilon": epsilon},
+            images=IMAGES,
+            verdicts=text,
+            clean=clean,
+            phases=phases,
+            accuracy=accuracy,
+        )
+        _write(root, record)
     return 1 + len(ATTACKS)
 
 
@@ -100,22 +100,22 @@ CURVE = (
 )
 
 
-def _cell(method: str, seed: int, trial: str) -> dict[str, Any]:
-    shown = {"label": method, "display": method.upper(), "method": method, "hyperparameters": {}}
-    return {**shown, "seed": seed, "trial": trial}
+def _manifest(study: str, cells: list[PlannedCell]) -> Manifest:
+    return Manifest(
+        name=study,
+        title=study,
+        dataset="cifar10",
+        model="preact_resnet18",
+        checkpoint="best_test",
+        seeds=tuple(range(SEEDS)),
+        cells=tuple(cells),
+    )
 
 
-def _manifest(study: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        **{"kind": "study", "format": 1, "name": study, "title": study, "study": {}, "dataset": "cifar10"},
-        **{"model": "preact_resnet18", "epsilon": "8/255", "protocol": "paper", "checkpoint": "best_test"},
-        **{"seeds": list(range(SEEDS)), "cells": cells, "searches": [], "attacks": [], "config_by_label": {}},
-    }
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
+def _write(root: Path, record: Record) -> None:
+    path = root / record.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode(record))
+    path.write_bytes(record.encoded())
 
 
 MEASURED = """

@@ -40,8 +40,8 @@ from torch import Tensor, nn
 from benchmarks._turns import in_turns
 from trainers import composition, models
 from trainers.assembly import place
-from trainers.attacks.pgd import LinfAttack
 from trainers.method import Batch
+from trainers.perturbation.linf import LinfAttack
 from trainers.step import training_step
 
 EPSILON, STEP_SIZE, STEPS = 8 / 255, 2 / 255, 10

@@ -20,6 +20,10 @@ StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// addre
 StudiesOption = Annotated[
     list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
 ]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option("--against", help="The paper to compare with: a shipped one's name, or a folder like theirs."),
+]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
 
 
@@ -29,15 +33,16 @@ def report(
     store: StoreOption = "store",
     study: StudiesOption = None,
     out: OutOption = None,
+    against: AgainstOption = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
     """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
     if context.invoked_subcommand is not None:
-        context.obj = {"store": store, "study": study, "out": out}
+        context.obj = {"store": store, "study": study, "out": out, "against": against}
         return
     from reports import write_reports
 
-    for path in write_reports(store, study, out or Path("reports"), figures=figures):
+    for path in write_reports(store, study, out or Path("reports"), figures=figures, paper=against):
         typer.echo(str(path))
 
 
@@ -47,17 +52,24 @@ def diff(
     store: StoreOption = "",
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
+    against: AgainstOption = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
     ] = False,
 ) -> None:
     """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
     from reports.diff import text as difference_text
-    from sweep.trials.disk import make_folder
+    from reports.diff import text_in_print
+    from reports.papers import load as load_paper
+    from reports.results import Results
+    from sweep.store.folder import make_folder
 
     above = context.obj
-    out = out or above["out"]
-    text = difference_text(None if paper else (store or above["store"]), study or above["study"])
+    out, against = out or above["out"], against or above["against"]
+    if paper:
+        text = text_in_print(load_paper(against))
+    else:
+        text = difference_text(Results.read(store or above["store"], study or above["study"], against))
     if out is None:
         typer.echo(text)
     else:
@@ -83,8 +95,8 @@ def export(
 
     above = context.obj
     out = out or above["out"] or Path("export")
-    studies = study or above["study"]
-    for path in write_export(store or above["store"], studies, out, label=label, seed=seed, checkpoint=checkpoint):
+    chosen = {"label": label, "seed": seed, "checkpoint": checkpoint, "paper": above["against"]}
+    for path in write_export(store or above["store"], study or above["study"], out, **chosen):
         typer.echo(str(path))
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from reports.protocol import NAMES, WHOLE, setting_text
 from reports.results import Results
-from reports.tables.table import Cell, Table
+from reports.tables.table import Table, TableCell
 from sweep import studies
-from sweep.studies.model import Study
-from sweep.trials.identity import canonical
+from sweep.store.encoding import canonical
+from sweep.studies.written import written_settings, written_study
 from trainers.data import dataset_facts, dataset_names
 
 # Margins are taken from training images at the last epoch: test images and the choice of the epoch have no part in it.
@@ -31,12 +30,13 @@ class Departures:
         self.results = results
         self._found: dict[tuple[str, str], dict[str, str]] = {}
 
-    def of(self, cell: Cell) -> tuple[str, ...]:
+    def of(self, cell: TableCell) -> tuple[str, ...]:
         if cell.sample is None or not cell.label:
             return ()
         key = cell.key
         if key.measure in ON_TRAINING_IMAGES:
-            labels = [cell.label, "at"] if key.measure == "margin_ratio" else [cell.label]
+            ratio = self.results.paper.margin_ratio if key.measure == "margin_ratio" else None
+            labels = [cell.label, ratio.under.label] if ratio is not None else [cell.label]
             # Images held out for the choice of the epoch are missing from training too.
             texts = [
                 text
@@ -50,13 +50,9 @@ class Departures:
             found |= self._of_evaluation(cell, "test_images" in found)
         return tuple(found.values())
 
-    def searched(self, study: str, label: str) -> bool:
-        entries = self.results.data.manifests[study].get("searches") or []
-        return any(str(entry["label"]) == label for entry in entries)
-
     def covers(self, study: str, label: str) -> bool:
         """Whether hyperparameters of this label count as settings: not where a search chose them."""
-        return shipped(study, label) is not None and not self.searched(study, label)
+        return shipped(study, label) is not None and label not in self.results.searches(study)
 
     def mark(self, table: Table) -> Table:
         blocks = tuple(
@@ -71,7 +67,7 @@ class Departures:
         )
         return replace(table, blocks=blocks)
 
-    def sentences(self, cells: Iterable[Cell]) -> list[str]:
+    def sentences(self, cells: Iterable[TableCell]) -> list[str]:
         """One for each study: what departs, and in which methods."""
         by_study: dict[str, dict[str, tuple[str, ...]]] = {}
         for cell in cells:
@@ -82,8 +78,7 @@ class Departures:
         return [f"{study}: {joined(found)}." for study, found in by_study.items()]
 
     def _shipped(self, study: str, label: str) -> bool:
-        configs = self.results.data.manifests[study].get("config_by_label") or {}
-        return label in configs and shipped(study, label) is not None
+        return label in self.results.configs(study) and shipped(study, label) is not None
 
     def _of_label(self, study: str, label: str) -> dict[str, str]:
         if (study, label) not in self._found:
@@ -95,9 +90,9 @@ class Departures:
         if theirs is None:
             return {}
         found: dict[str, str] = {}
-        ours = (self.results.data.manifests[study].get("config_by_label") or {}).get(label)
-        if isinstance(ours, dict):
-            _walk(canonical(theirs), canonical(ours), "", found)
+        ours = self.results.configs(study).get(label)
+        if ours is not None:
+            _walk(canonical(theirs), canonical(ours.model_dump(mode="json")), "", found)
             if theirs["recipe"]["steps"] and "recipe.steps" not in found:
                 found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
         if self.covers(study, label):
@@ -107,13 +102,12 @@ class Departures:
                     found[f"hyperparameters.{name}"] = f"{name} {used[name]} instead of {value}"
         return found
 
-    def _of_evaluation(self, cell: Cell, on_fewer: bool) -> dict[str, str]:
+    def _of_evaluation(self, cell: TableCell, on_fewer: bool) -> dict[str, str]:
         key, found = cell.key, {}
-        manifest = self.results.data.manifests[key.study]
-        theirs = _study(key.study).evaluation.epsilon
-        if key.epsilon is None and key.measure != "clean" and str(manifest.get("epsilon", theirs)) != theirs:
-            found["evaluation.epsilon"] = f"attack radius {manifest['epsilon']} instead of {theirs}"
-        dataset = str(manifest["dataset"])
+        ours, theirs = self.results.epsilon(key.study), written_study(key.study).evaluation.epsilon
+        if key.epsilon is None and key.measure != "clean" and ours != theirs:
+            found["evaluation.epsilon"] = f"attack radius {ours} instead of {theirs}"
+        dataset = self.results.data.manifests[key.study].dataset
         images = self.results.images([cell])
         if not on_fewer and images and dataset in dataset_names():
             all_images = dataset_facts(dataset).test_images
@@ -134,18 +128,11 @@ def joined(found: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{'; '.join(texts)} ({', '.join(names)})" for names, texts in together.items())
 
 
-@cache
-def _study(name: str) -> Study:
-    # By path: a file of the same name in the working folder would win otherwise.
-    return Study.load(studies.FOLDER / f"{name}.yaml")
-
-
-@cache
 def shipped(study: str, label: str) -> dict[str, Any] | None:
     """The configuration of a label in the shipped study of that name."""
-    if study not in studies.shipped() or label not in _study(study).labels:
+    if study not in studies.shipped() or label not in written_study(study).labels:
         return None
-    return _study(study).config(label).model_dump(mode="json")
+    return written_settings(study, label)
 
 
 def _walk(theirs: Any, ours: Any, key: str, found: dict[str, str]) -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports.claims import judge as claims
-from reports.claims.sources import Ours, Paper
+from reports.claims.sources import InPrint, Ours
 from reports.departures import Departures
 from reports.names import attack_name
-from reports.papers import sovr as published
-from reports.papers.sovr import Printed
+from reports.papers.paper import Paper, Printed
 from reports.results import Results
 from reports.statistics import ALPHA, Comparison, Sample, compare
-from reports.store.load import load
-from reports.tables.markdown_table import code, escape, grid, render
+from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import MARKS as CELL_MARKS
-from reports.tables.table import Cell, p_text, signed, with_best
+from reports.tables.table import TableCell, p_text, signed, with_best
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
 NOT_PRINTED = {**MARKS, "not run": "– not printed"}
@@ -32,9 +29,9 @@ NOISE = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class CellDifference:
     printed: Printed
-    cell: Cell
+    cell: TableCell
     comparison: Comparison | None
 
     @property
@@ -44,11 +41,11 @@ class Difference:
         return self.comparison.welch >= ALPHA
 
 
-def differences(results: Results) -> list[Difference]:
+def differences(results: Results) -> list[CellDifference]:
     """One for each distinct cell of the paper, in the order of its tables."""
-    found: dict[tuple[str, str, str, str | None, object], Difference] = {}
+    found: dict[tuple[str, str, str, str | None, object], CellDifference] = {}
     departures = Departures(results)
-    for table in published.tables():
+    for table in results.paper.tables:
         for printed in table.cells():
             key = printed.key
             identity = (key.study, key.label, key.measure, key.epsilon, key.hyperparameters if key.exact else None)
@@ -57,7 +54,7 @@ def differences(results: Results) -> list[Difference]:
             cell = results.cell(key, table.rounding)
             cell = replace(cell, departs=departures.of(cell))
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
-            found[identity] = Difference(printed, cell, comparison)
+            found[identity] = CellDifference(printed, cell, comparison)
     return list(found.values())
 
 
@@ -81,28 +78,21 @@ def _with_borrowed(ours: Sample, paper: Sample, known: Sample) -> Comparison:
     return Comparison(difference, p, p, None, None, None)
 
 
-def text(store: str | None, studies: Sequence[str] | None = None) -> str:
-    """Markdown. Without a store the paper is judged by its own numbers."""
-    if store is None:
-        return (
-            "\n\n".join(
-                [
-                    "# The paper judged by its own numbers",
-                    *_self_check(),
-                    *_claims(claims.judge(Paper()), NOT_PRINTED),
-                    _contradictions(),
-                ]
-            )
-            + "\n"
-        )
-    results = Results(load(store, studies))
+def text(results: Results) -> str:
+    """Markdown."""
     judged = claims.judge(Ours(results))
-    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(differences(results), Departures(results))]
-    planned = {key.study for table in published.tables() for key in (cell.key for cell in table.cells())}
+    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(results, differences(results))]
     for study in results.data.manifests:
-        if study not in planned:
+        if study not in results.paper.studies:
             parts += _study_claims(results, study)
-    return "\n\n".join([*parts, _contradictions()]) + "\n"
+    return "\n\n".join([*parts, *_contradictions(results.paper)]) + "\n"
+
+
+def text_in_print(paper: Paper) -> str:
+    """The paper judged by its own printed numbers."""
+    judged = _claims(claims.judge(InPrint(paper)), NOT_PRINTED)
+    parts = ["# The paper judged by its own numbers", *_self_check(paper), *judged, *_contradictions(paper)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[str]:
@@ -147,12 +137,12 @@ def _rules(judged: list[claims.Claim]) -> str:
     return "The rules used:\n\n" + "\n".join(f"- {rule.name}: {escape(rule.text)}" for rule in used)
 
 
-def _contradictions() -> str:
+def _contradictions(paper: Paper) -> list[str]:
     lines = [
         f"- Contradiction {one.number}, {escape(one.title)}: {escape(one.paper)} Decided: {escape(one.decision)}"
-        for one in published.contradictions()
+        for one in paper.contradictions
     ]
-    return "## Where the paper contradicts itself or the codes it used\n\n" + "\n".join(lines)
+    return ["## Where the paper contradicts itself or the codes it used\n\n" + "\n".join(lines)] if lines else []
 
 
 def _study_claims(results: Results, study: str) -> list[str]:
@@ -160,10 +150,9 @@ def _study_claims(results: Results, study: str) -> list[str]:
     if not judged:
         return []
     rows = [[escape(claim.text), _verdict(claim), claim.rule.name, escape(_evidence(claim))] for claim in judged]
-    title = escape(str(results.data.manifests[study].get("title") or study))
     return [
-        f"## The same claims on {title} ({code(study)})\n\nNot a setting of the paper: what follows neither supports "
-        "nor refutes it.",
+        f"## The same claims on {escape(results.title(study))} ({code(study)})",
+        "Not a setting of the paper: what follows neither supports nor refutes it.",
         grid(rows, ["Claim", "Verdict", "Rule", "Evidence"], numbers=False),
         _rules(judged),
     ]
@@ -173,7 +162,7 @@ def _evidence(claim: claims.Claim) -> str:
     return "; ".join(part.evidence + part.remark for part in claim.parts if part.verdict != "not run")
 
 
-def _cells(found: list[Difference], departures: Departures) -> list[str]:
+def _cells(results: Results, found: list[CellDifference]) -> list[str]:
     filled = [one for one in found if one.cell.sample is not None]
     judged = [one for one in filled if one.within_noise is not None]
     inside = sum(bool(one.within_noise) for one in judged)
@@ -184,8 +173,8 @@ def _cells(found: list[Difference], departures: Departures) -> list[str]:
     ]
     seen = {sign for one in filled for sign in one.cell.marks}
     parts += [f"{sign} {words}" for sign, words in CELL_MARKS.items() if sign in seen]
-    parts += map(escape, departures.sentences(one.cell for one in filled))
-    for table in published.tables():
+    parts += map(escape, Departures(results).sentences(one.cell for one in filled))
+    for table in results.paper.tables:
         rows = [_row(one) for one in filled if one.printed.table == table.number]
         lacking = sum(one.cell.sample is None for one in found if one.printed.table == table.number)
         title = f"### Table {table.number}: {escape(table.spec['title'])}"
@@ -198,7 +187,7 @@ def _cells(found: list[Difference], departures: Departures) -> list[str]:
     return parts
 
 
-def _row(one: Difference) -> list[str]:
+def _row(one: CellDifference) -> list[str]:
     key, cell = one.printed.key, one.cell
     assert cell.sample is not None and one.comparison is not None
     measure = attack_name(key.measure) + (f", {key.epsilon}" if key.epsilon else "")
@@ -217,12 +206,12 @@ def _row(one: Difference) -> list[str]:
     ]
 
 
-def _self_check() -> list[str]:
+def _self_check(paper: Paper) -> list[str]:
     """The paper's numbers through our layout and emphasis give the paper's tables."""
     wrong = []
     total = 0
     shown = []
-    for source in published.tables():
+    for source in paper.tables:
         table = with_best(source.as_printed())
         printed = source.cells()
         has_bold = any(cell.bold for cell in printed)

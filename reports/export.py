@@ -11,18 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from reports.names import network_name
 from reports.results import Results
-from reports.store.load import ReportData, load
+from reports.store.load import ReportData
 from sweep.errors import UserError
-from sweep.trials.disk import make_folder
+from sweep.store.folder import make_folder
 
 # RobustBench's names of what it knows; others go by our own.
-DATASETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
-ARCHITECTURES = {
-    "preact_resnet18": "PreActResNet-18",
-    "wrn_34_10": "WideResNet-34-10",
-    "wrn_28_10_silu": "WideResNet-28-10",
-}
 
 
 def export(
@@ -33,17 +28,18 @@ def export(
     label: str | None = None,
     seed: int | None = None,
     checkpoint: str | None = None,
+    paper: str | Path | None = None,
 ) -> list[Path]:
-    data = load(store, studies)
+    results = Results.read(store, studies, paper)
     if label is None and (seed is not None or checkpoint is not None):
         raise UserError("--seed and --checkpoint choose a model: give its --label too")
     make_folder(out)
-    frame = results_frame(data)
+    frame = results_frame(results.data)
     written = [out / "results.csv", out / "results.parquet"]
     frame.to_csv(written[0], index=False)
     frame.to_parquet(written[1], index=False)
     if label is not None:
-        written += export_model(data, label, out, seed=seed, checkpoint=checkpoint)
+        written += export_model(results, label, out, seed=seed, checkpoint=checkpoint)
     return written
 
 
@@ -53,7 +49,7 @@ def results_frame(data: ReportData) -> pd.DataFrame:
     cells = data.cells[[*columns, "device", "wall_seconds"]].copy()
     cells["hyperparameters"] = [json.dumps(value, sort_keys=True) for value in cells["hyperparameters"]]
     for fact in ("dataset", "model", "protocol"):
-        cells[fact] = [str(data.manifests[study].get(fact)) for study in cells["study"]]
+        cells[fact] = [getattr(data.manifests[study], fact) for study in cells["study"]]
     wanted = [
         "trial",
         "checkpoint",
@@ -74,9 +70,10 @@ def results_frame(data: ReportData) -> pd.DataFrame:
 
 
 def export_model(
-    data: ReportData, label: str, out: Path, *, seed: int | None = None, checkpoint: str | None = None
+    results: Results, label: str, out: Path, *, seed: int | None = None, checkpoint: str | None = None
 ) -> list[Path]:
     """The weights as safetensors, RobustBench's model_info JSON, and a card that says where they come from."""
+    data = results.data
     row = _chosen(data, label, seed)
     study, trial = str(row["study"]), str(row["trial"])
     manifest = data.manifests[study]
@@ -95,9 +92,9 @@ def export_model(
     if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
         target.unlink()
         raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
-    info = out / "model_info" / DATASETS.get(manifest["dataset"], str(manifest["dataset"])) / "Linf" / f"{name}.json"
+    info = out / "model_info" / manifest.dataset / "Linf" / f"{name}.json"
     info.parent.mkdir(parents=True, exist_ok=True)
-    _write(info, robustbench_card(data, row, checkpoint, name))
+    _write(info, robustbench_card(results, row, checkpoint, name))
     card = out / f"{name}.card.json"
     _write(card, _provenance(data, row, checkpoint, target.name, expected))
     return [target, info, card]
@@ -118,28 +115,25 @@ def _chosen(data: ReportData, label: str, seed: int | None) -> pd.Series:
     return done.sort_values("seed").iloc[0]
 
 
-def robustbench_card(data: ReportData, row: pd.Series, checkpoint: str, name: str) -> dict[str, Any]:
+def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: str) -> dict[str, Any]:
     """RobustBench's model_info fields. Accuracies are texts in percent there."""
     study = str(row["study"])
-    manifest = data.manifests[study]
-    results = Results(data)
-    epsilon = str(manifest.get("epsilon", "8/255"))
+    manifest, epsilon = results.data.manifests[study], results.epsilon(study)
     trial = str(row["trial"])
     attacked = results.evaluation(study, trial, checkpoint, "autoattack", epsilon)
     clean = results.clean_accuracy(study, trial, checkpoint)
     if attacked is None or clean is None:
         raise UserError(f"{study}/{row['label']} seed {row['seed']} is not evaluated with AutoAttack at {checkpoint!r}")
     robust = f"{100 * attacked.accuracy:.2f}"
-    model = str(manifest["model"])
     card: dict[str, Any] = {
         "link": "",
         "name": f"{row['display']} ({study}, seed {row['seed']})",
         "authors": "",
         "additional_data": "+ddpm" in str(row["method"]),
         "number_forward_passes": "1",
-        "dataset": DATASETS.get(manifest["dataset"], str(manifest["dataset"])),
+        "dataset": manifest.dataset,
         "venue": "",
-        "architecture": ARCHITECTURES.get(model, model),
+        "architecture": network_name(manifest).replace("WRN-", "WideResNet-"),
         "eps": epsilon,
         "clean_acc": f"{clean:.2f}",
         "reported": robust,

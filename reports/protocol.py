@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.store.records import Manifest
+
 # What makes a row the method that it is, and so no difference in protocol.
 OWN = ("method", "hyperparameters", "plugin", "seed")
 NAMES = {
@@ -43,7 +45,7 @@ WHOLE = ("recipe.schedule", "recipe.augmentation", "selection", "awp", "seat", "
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """One setting in which the rows differ: the value most of them share, and who has another."""
 
     setting: str
@@ -51,14 +53,13 @@ class Difference:
     exceptions: tuple[tuple[str, tuple[str, ...]], ...]  # value, names of the rows
 
 
-def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[Difference]:
+def differences(manifest: Manifest, names: Mapping[str, str]) -> list[SettingDifference]:
     """`names` maps labels to display names."""
-    inner = manifest.get("inner_attacks") or {}
     settings: dict[str, dict[str, str]] = {}
-    for label, config in (manifest.get("config_by_label") or {}).items():
-        if isinstance(config, dict):
-            for key, value in _flat(config, inner.get(label) or {}).items():
-                settings.setdefault(key, {})[label] = value
+    for label, config in manifest.config_by_label.items():
+        inner = manifest.inner_attacks.get(label, {})
+        for key, value in _flat(config.model_dump(mode="json"), inner).items():
+            settings.setdefault(key, {})[label] = value
     found = []
     for key in sorted(settings, key=_order):
         values = settings[key]
@@ -71,7 +72,7 @@ def differences(manifest: Mapping[str, Any], names: Mapping[str, str]) -> list[D
             if value != usual:
                 others.setdefault(value, []).append(names.get(label, label))
         exceptions = tuple((value, tuple(rows)) for value, rows in others.items())
-        found.append(Difference(NAMES.get(key, key), usual, exceptions))
+        found.append(SettingDifference(NAMES.get(key, key), usual, exceptions))
     return found
 
 

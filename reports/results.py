@@ -6,14 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from reports.papers import load as load_paper
+from reports.papers.paper import Paper
 from reports.statistics import Sample
-from reports.store.load import ReportData
-from reports.tables.table import Cell, Key, Rounding
+from reports.store.load import ReportData, load
+from reports.tables.table import Key, Rounding, TableCell
+from sweep.store.base import Store
+from sweep.store.records import PlannedAttack
+from trainers.config import TrialConfig
 
-# Column order of the tables; what is not here follows by name, plain methods before combined ones.
-METHOD_ORDER = ("st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr")
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
 DIAGNOSTICS = {
     "generalization_gap": 100.0,
@@ -29,7 +33,6 @@ MARGIN_NOTES: dict[MarginEstimator, str] = {
     "training": "the running mean over an epoch's training batches: images as augmented, the training attack, weights "
     "still moving",
 }
-WORST_OF = ("fgsm", "pgd-100", "cw-100", "spsa", "autoattack")
 
 
 class Planned(NamedTuple):
@@ -39,7 +42,7 @@ class Planned(NamedTuple):
     last_epoch: dict[str, Any]
 
 
-class Evaluation(NamedTuple):
+class Score(NamedTuple):
     attack_id: str
     images: int
     accuracy: float
@@ -51,13 +54,13 @@ class Evaluation(NamedTuple):
 class Results:
     """Numbers by study, label and measure. A measure is an attack's name, clean, worst, margin or margin_ratio."""
 
-    def __init__(self, data: ReportData) -> None:
+    def __init__(self, data: ReportData, paper: Paper) -> None:
         self.data = data
+        self.paper = paper
         self.labels: dict[str, dict[str, str]] = defaultdict(dict)  # study -> label -> display name, in table order
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
-        self._asked_of: dict[str, frozenset[str]] = {}
         self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
@@ -69,18 +72,56 @@ class Results:
             epoch = last_epoch if isinstance(last_epoch, dict) else {}
             self._planned[study, label].append(Planned(int(seed), trial, status, epoch))
         for study, labels in self.labels.items():
-            places = {label: _place(label, self.methods[study, label]) for label in labels}
+            places = {label: self._place(study, label) for label in labels}
             self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
 
+    @classmethod
+    def read(
+        cls, store: Store | str | Path, studies: Iterable[str] | None = None, paper: str | Path | None = None
+    ) -> Results:
+        """Of these studies, or all of the store; beside the paper of that name or folder, or the default one."""
+        return cls(load(store, studies), load_paper(paper))
+
+    def _place(self, study: str, label: str) -> tuple[bool, bool, int, str, str]:
+        """In the paper's order; what it does not have follows by name, plain methods before combined ones."""
+        base, _, wrappers = self.methods[study, label].partition("+")
+        order = self.paper.method_order
+        known = base in order
+        return not known, bool(wrappers), order.index(base) if known else 0, wrappers, label
+
+    def title(self, study: str) -> str:
+        return self.data.manifests[study].title or study
+
+    def epsilon(self, study: str) -> str:
+        return self.data.manifests[study].epsilon
+
+    def protocol(self, study: str) -> str:
+        return self.data.manifests[study].protocol
+
+    def asked_attacks(self, study: str) -> tuple[PlannedAttack, ...]:
+        return self.data.manifests[study].attacks
+
+    def configs(self, study: str) -> dict[str, TrialConfig]:
+        """By label, the seed aside."""
+        return self.data.manifests[study].config_by_label
+
+    def searches(self, study: str) -> dict[str, str]:
+        """Label -> the search's id."""
+        return {entry.label: entry.id for entry in self.data.manifests[study].searches}
+
+    def adversarial(self, study: str, label: str) -> bool:
+        """Not so is training on clean images: no rival to the others."""
+        return self.methods[study, label].partition("+")[0] not in self.paper.without_attack
+
     @cached_property
-    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]]:
-        found: dict[tuple[str, str], dict[tuple[str, str], list[Evaluation]]] = defaultdict(lambda: defaultdict(list))
+    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Score]]]:
+        found: dict[tuple[str, str], dict[tuple[str, str], list[Score]]] = defaultdict(lambda: defaultdict(list))
         frame = self.data.evaluations
         columns = ("trial", "checkpoint", "attack", "epsilon", "attack_id", "images", "accuracy", "clean_accuracy")
         for row in zip(*(frame[name] for name in (*columns, "warnings", "path")), strict=True):
             trial, checkpoint, attack, epsilon, attack_id, images, accuracy, clean, warnings, path = row
             known = None if clean is None or clean != clean else float(clean)
-            entry = Evaluation(attack_id, int(images), float(accuracy), known, bool(warnings), path)
+            entry = Score(attack_id, int(images), float(accuracy), known, bool(warnings), path)
             found[trial, checkpoint][attack, "" if attack == "clean" else epsilon].append(entry)
         return found
 
@@ -117,28 +158,23 @@ class Results:
             found[study] = sorted(seen, key=lambda name, headline=headline: (name != headline, name))  # type: ignore[misc]
         return found
 
-    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Evaluation | None:
+    def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Score | None:
         """The evaluation the study asked for; else, one made apart from it, on the most images."""
         entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
         if len(entries) < 2:
             return entries[0] if entries else None
-        return max(entries, key=lambda one: (one.attack_id in self._asked(study), one.images, one.attack_id))
+        asked = {attack.id for attack in self.asked_attacks(study)}
+        return max(entries, key=lambda one: (one.attack_id in asked, one.images, one.attack_id))
 
-    def _asked(self, study: str) -> frozenset[str]:
-        if study not in self._asked_of:
-            attacks = self.data.manifests[study].get("attacks") or []
-            self._asked_of[study] = frozenset(str(attack.get("id")) for attack in attacks)
-        return self._asked_of[study]
-
-    def images(self, cells: Iterable[Cell]) -> list[int]:
+    def images(self, cells: Iterable[TableCell]) -> list[int]:
         """Over how many test images these numbers are taken; more than one value is worth a remark."""
         return sorted({number for cell in cells if cell.label for number in self._images(cell)})
 
-    def _images(self, cell: Cell) -> set[int]:
+    def _images(self, cell: TableCell) -> set[int]:
         key = cell.key
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
-        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
-        names = WORST_OF if key.measure == "worst" else (key.measure,)
+        epsilon = key.epsilon or self.epsilon(key.study)
+        names = self.paper.worst_of if key.measure == "worst" else (key.measure,)
         found: set[int] = set()
         for trial in (one.trial for one in self.seeds(key.study, cell.label) if one.seed in cell.seeds):
             known = [self.evaluation(key.study, trial, checkpoint, name, epsilon) for name in names]
@@ -170,16 +206,16 @@ class Results:
             if name in used and not _same(value, used[name])
         }
 
-    def cell(self, key: Key, rounding: Rounding | None = None) -> Cell:
+    def cell(self, key: Key, rounding: Rounding | None = None) -> TableCell:
         present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
         key = replace(key, study=present)
         label = self.label_for(key)
         rounding = rounding or Rounding()
         if label is None:
-            return Cell(key, rounding=rounding)
+            return TableCell(key, rounding=rounding)
         seeds = self.seeds(key.study, label)
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
-        epsilon = key.epsilon or str(self.data.manifests[key.study].get("epsilon", "8/255"))
+        epsilon = key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}
         warned = False
         for planned in seeds:
@@ -190,7 +226,7 @@ class Results:
             if value is not None:
                 values[planned.seed] = value
                 warned = warned or warning
-        return Cell(
+        return TableCell(
             key,
             Sample.of([values[seed] for seed in sorted(values)]) if values else None,
             planned=len(seeds),
@@ -212,7 +248,7 @@ class Results:
             return (None if value is None else DIAGNOSTICS[key.measure] * float(value)), False
         if key.measure == "clean":
             return self.clean_accuracy(key.study, planned.trial, checkpoint), False
-        wanted = WORST_OF if key.measure == "worst" else (key.measure,)
+        wanted = self.paper.worst_of if key.measure == "worst" else (key.measure,)
         lowest, warned = 1.0, False
         for name in wanted:
             found = self.evaluation(key.study, planned.trial, checkpoint, name, epsilon)
@@ -257,18 +293,14 @@ class Results:
         return found
 
     def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
-        """OVR's mean margin loss over that of cross-entropy with the same seed."""
-        reference = next((one for one in self.seeds(key.study, "at") if one.seed == planned.seed), None)
+        """Of the label's mean margin loss to that of the paper's reference with the same seed."""
+        ratio = self.paper.margin_ratio
+        rivals = self.seeds(key.study, ratio.under.label) if ratio is not None else []
+        reference = next((one for one in rivals if one.seed == planned.seed), None)
         if reference is None or reference.status != "done":
             return None
         ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
-
-
-def _place(label: str, method: str) -> tuple[bool, bool, int, str, str]:
-    base, _, wrappers = method.partition("+")
-    known = base in METHOD_ORDER
-    return not known, bool(wrappers), METHOD_ORDER.index(base) if known else 0, wrappers, label
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -1,4 +1,4 @@
-"""How sure a study's differences are: every method against AT and against the best, over seeds and over test images."""
+"""How sure a study's differences are: each method against the baseline and the best, over seeds and images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from reports.statistics import (
     seeds_needed,
     undecided_level,
 )
-from reports.tables.table import Cell, Key, best_index
+from reports.tables.table import Key, TableCell, best_index
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class SeedVerdicts:
     """One method's verdicts, a row per seed and a column per test image."""
 
     seeds: tuple[int, ...]
@@ -48,7 +48,7 @@ class Versus:
 
     label: str
     display: str
-    cell: Cell
+    cell: TableCell
     comparison: Comparison
     over_images: OverImages | None
     detectable: float | None  # percent points, at the present number of seeds
@@ -70,85 +70,69 @@ class Tests:
     measure: str
     reference: str
     reference_display: str
-    reference_cell: Cell
+    reference_cell: TableCell
     is_best: bool
     rows: tuple[Versus, ...]
 
 
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
-    """Against AT, then against the best method (once, if they are the same or if there are only the two)."""
-    labels = list(results.labels[study])
-    checkpoint = results.shown_checkpoint(study)
-    epsilon = str(results.data.manifests[study].get("epsilon", "8/255"))
-    cells = [results.cell(Key(study, label, measure, epsilon, checkpoint)) for label in labels]
+    """Against the baseline, then against the best method (once, if they are the same or if there are only the two)."""
+    keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
+    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
-    baseline = next((i for i, label in enumerate(labels) if results.methods[study, label] == "at"), None)
-    if baseline is not None and cells[baseline].sample is None:
-        baseline = None
-    verdicts = {label: _verdicts(results, study, label, measure, epsilon) for label in labels}
-    tests = []
-    if baseline is not None:
-        tests.append(_tests(results, study, measure, verdicts, labels, cells, baseline, baseline == best))
-    known = sum(cell.sample is not None for cell in cells)
-    if baseline is None or (baseline != best and known > 2):
-        tests.append(_tests(results, study, measure, verdicts, labels, cells, best, True))
-    return tests
+    verdicts = {cell.label: _verdicts(results, cell) for cell in cells}
+    named = [label for label in results.labels[study] if results.methods[study, label] == results.paper.baseline]
+    baseline = next((place for place, cell in enumerate(cells) if cell.label in named[:1]), None)
+    references = [] if baseline is None else [baseline]
+    if baseline is None or (baseline != best and len(cells) > 2):
+        references.append(best)
+    return [_tests(results, cells, verdicts, reference, reference == best) for reference in references]
 
 
 def _tests(
-    results: Results,
-    study: str,
-    measure: str,
-    verdicts: dict[str, Verdicts],
-    labels: list[str],
-    cells: list[Cell],
-    reference: int,
-    is_best: bool,
+    results: Results, cells: list[TableCell], verdicts: dict[str, SeedVerdicts], reference: int, is_best: bool
 ) -> Tests:
     base = cells[reference]
-    assert base.sample is not None
+    names = results.labels[base.key.study]
     rows = []
     family = compare_family([cell.sample for cell in cells], reference)
     level = undecided_level(family)
-    for index, comparison in enumerate(family):
-        cell = cells[index]
-        if comparison is None or cell.sample is None:
-            continue
-        pair = labels[index], labels[reference]
-        undecided = comparison.significant is False
-        rows.append(
-            Versus(
-                labels[index],
-                results.labels[study][labels[index]],
-                cell,
-                comparison,
-                over_images(verdicts[pair[0]], verdicts[pair[1]]),
-                detectable_difference(cell.sample, base.sample),
-                seeds_needed(cell.sample, base.sample, level) if undecided else None,
+    for cell, comparison in zip(cells, family, strict=True):
+        if comparison is not None and cell.sample is not None and base.sample is not None:
+            undecided = comparison.significant is False
+            rows.append(
+                Versus(
+                    cell.label,
+                    names[cell.label],
+                    cell,
+                    comparison,
+                    over_images(verdicts[cell.label], verdicts[base.label]),
+                    detectable_difference(cell.sample, base.sample),
+                    seeds_needed(cell.sample, base.sample, level) if undecided else None,
+                )
             )
-        )
-    display = results.labels[study][labels[reference]]
-    return Tests(study, measure, labels[reference], display, base, is_best, tuple(rows))
+    return Tests(base.key.study, base.key.measure, base.label, names[base.label], base, is_best, tuple(rows))
 
 
-def _verdicts(results: Results, study: str, label: str, measure: str, epsilon: str) -> Verdicts:
+def _verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
+    study, epsilon = cell.key.study, results.epsilon(cell.key.study)
     checkpoint = results.shown_checkpoint(study)
     found = {}
-    for planned in results.seeds(study, label):
+    for planned in results.seeds(study, cell.label):
         if planned.status == "done":
-            evaluation = results.evaluation(study, planned.trial, checkpoint, measure, epsilon)
+            evaluation = results.evaluation(study, planned.trial, checkpoint, cell.key.measure, epsilon)
             if evaluation is not None:
                 found[planned.seed] = results.data.verdicts(evaluation.path)
     # Seeds evaluated on other images than the rest cannot be stacked with them; the larger group is kept.
     sizes = Counter(verdicts.size for verdicts in found.values())
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     seeds = [seed for seed in sorted(found) if found[seed].size == usual]
-    return Verdicts(tuple(seeds), np.stack([found[seed] for seed in seeds]) if seeds else np.zeros((0, 0), bool))
+    return SeedVerdicts(tuple(seeds), np.stack([found[seed] for seed in seeds]) if seeds else np.zeros((0, 0), bool))
 
 
-def over_images(first: Verdicts, second: Verdicts) -> OverImages | None:
+def over_images(first: SeedVerdicts, second: SeedVerdicts) -> OverImages | None:
     """None when no seed has both methods on the same images."""
     shared = [seed for seed in first.seeds if seed in second.seeds]
     if not shared or first.images.shape[1] != second.images.shape[1]:

@@ -27,7 +27,7 @@ def check(
 
 def _loaded(name: str, plugin: Path | None) -> str:
     """The method's name, after its file was loaded where there is one."""
-    from trainers import composition, plugins
+    from trainers import composition, registry
 
     base, *wrappers = name.split("+")
     if plugin is None and base not in composition.method_names():
@@ -36,7 +36,7 @@ def _loaded(name: str, plugin: Path | None) -> str:
             plugin = beside
             base = beside.stem
     if plugin is not None:
-        loaded = plugins.load_plugin(plugin)
+        loaded = registry.load_plugin(plugin)
         if loaded != base:
             raise ValueError(f"{plugin} defines the method {loaded!r}, not {base!r}; a method is named after its file")
     return composition.canonical("+".join((base, *wrappers)))

@@ -28,7 +28,8 @@ from sweep.evaluation.items import (
 from sweep.evaluation.subject import Subject, check_options, find_subject
 from sweep.store.base import Store, open_store
 from trainers import suites
-from trainers.suites import EvaluationAttack
+from trainers.attack import EvaluationAttack
+from trainers.attacks.autoattack import COMPONENTS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -101,20 +102,15 @@ def _attacks(
         if not match:
             raise UserError(f"--images {images!r} must be FIRST:LAST such as 0:1000")
         window = (int(match[1] or 0), int(match[2]))
-    classes = subject.classes()
-    found: list[EvaluationAttack] = []
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise UserError(f"--attacks {text!r} names no attack; give some such as clean,pgd-20, or a suite such as main")
+    names = [name for part in parts for name in suites.SUITES.get(part, (part,))]
+    options: dict[str, Any] = {"epsilon": epsilon, "seed": seed, "batch_size": batch_size, "images": window}
     try:
-        for name in (part.strip() for part in text.split(",") if part.strip()):
-            options: dict[str, Any] = {"epsilon": epsilon, "classes": classes, "seed": seed, "batch_size": batch_size}
-            if name in suites.SUITES:
-                found += [a.model_copy(update={"images": window}) for a in suites.attacks(name, **options)]
-            else:
-                found.append(suites.parse(name, images=window, **options))
+        return suites.attacks(names, classes=subject.classes(), **options)
     except ValueError as fault:
         raise UserError(str(fault)) from None
-    if not found:
-        raise UserError(f"--attacks {text!r} names no attack; give some such as clean,pgd-20, or a suite such as main")
-    return list({attack.id: attack for attack in found}.values())
 
 
 def _finish(store: Store, evaluation: Evaluation, subject: Subject, shards: int, *, quiet: bool) -> None:
@@ -199,7 +195,7 @@ def _table(result: dict[str, Any]) -> str:
 
 
 def _in_order(phases: dict[str, float]) -> list[tuple[str, float]]:
-    return [(phase, phases[phase]) for phase in suites.AUTOATTACK_COMPONENTS if phase in phases and len(phases) > 1]
+    return [(phase, phases[phase]) for phase in COMPONENTS if phase in phases and len(phases) > 1]
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from sweep import listing
 from sweep.errors import UserError
 from sweep.store.base import BrokenRecord, Store, open_store
-from sweep.studies import nearest
 from trainers.config import Selection
+from trainers.spelling import nearest
 
 SHOWN = 10
 EXPLAINED = 100  # failed trials whose record is opened for its reason

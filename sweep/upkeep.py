@@ -10,9 +10,9 @@ from typing import Any
 from sweep import listing
 from sweep.errors import UserError
 from sweep.store.base import ATTENTION, RECORD, FolderStore, Store, open_store
-from sweep.studies import nearest
 from sweep.studies.model import parse_seeds
 from trainers.config import Selection
+from trainers.spelling import nearest
 from trainers.suites import wants_diagnostics
 
 KEEP = ("selected", "all")

@@ -19,8 +19,9 @@ from sweep.store.records import (
     TrialRecord,
     pack,
 )
+from trainers.attack import EvaluationAttack
+from trainers.attacks import parse
 from trainers.config import TrialConfig
-from trainers.suites import EvaluationAttack, parse
 
 TRIAL = "ab" * 32
 SEARCH = "sovr-0123456789abcdef"

@@ -1,10 +1,7 @@
-"""What a trial's configuration asks for, built: data, network, optimizer, attack, averaging."""
+"""What a trial's configuration asks for, built: data, network, optimizer, attack."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,25 +9,22 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainers import data, models
-from trainers.attacks.pgd import LinfAttack
-from trainers.config import TrialConfig, as_float
+from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
-from trainers.data.synthetic import open_synthetic
 from trainers.method import Method
-from trainers.weight_averaging import Average, DdpmAverage, SeatAverage
+from trainers.perturbation.linf import LinfAttack
+from trainers.values import as_float
 
 
 def prepare_data(
     config: TrialConfig, bundle: DataBundle | None, data_dir: Path | str | None, device: torch.device
 ) -> DataBundle:
-    """The trial's images on its device: limited, split, with synthetic ones where asked for."""
+    """The trial's images on its device: limited, split, with what the wrappers add."""
     bundle = bundle or data.load(config.dataset, data_dir)
     bundle = bundle.limited(config.train_images, config.test_images)
     bundle = bundle.held_out(config.selection.validation, config.selection.validation_from)
-    if config.ddpm is not None and bundle.synthetic is None:
-        facts = bundle.facts
-        synthetic = open_synthetic(config.ddpm.file, Path(data_dir or "data"), facts.shape, facts.classes)
-        bundle = replace(bundle, synthetic=synthetic)
+    for wrapper in config.wrappers.values():
+        bundle = wrapper.prepare(bundle, Path(data_dir or "data"))
     return bundle.to(device)
 
 
@@ -69,24 +63,3 @@ def build_attack(config: TrialConfig, method: Method) -> LinfAttack:
         start=method.start if asked.start == "method" else asked.start,
         mode=method.mode if asked.mode == "method" else asked.mode,
     )
-
-
-def build_average(config: TrialConfig, model: nn.Module, steps: int) -> Average | None:
-    if config.seat is not None:
-        return SeatAverage(model, config.seat.decay)
-    if config.ddpm is not None:
-        return DdpmAverage(model, config.ddpm.decay, config.ddpm.warmup_fraction * steps)
-    return None
-
-
-@contextmanager
-def batchnorm_momentum(model: nn.Module, momentum: float) -> Iterator[None]:
-    """For the first step of the 1M-DDPM setting: the running statistics start as those of the first batch."""
-    changed = [(module, module.momentum) for module in model.modules() if isinstance(module, _BatchNorm)]
-    for module, _ in changed:
-        module.momentum = momentum
-    try:
-        yield
-    finally:
-        for module, before in changed:
-            module.momentum = before

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers import methods, plugins
-
-if TYPE_CHECKING:
-    from trainers.method import Method
-
-WRAPPERS = ("awp", "seat", "ddpm")
-DISPLAY = {"weighted_ce": "Weighted CE", "weighted_ovr": "Weighted OVR"}
+from trainers.method import Method, is_number, is_too_large
+from trainers.registry import METHODS, WRAPPERS
+from trainers.spelling import nearest
 
 
 def method_names() -> list[str]:
-    return [*methods.names(), *plugins.names()]
+    return METHODS.names()
 
 
 def parse(name: str) -> tuple[str, tuple[str, ...]]:
     """Base method and wrappers, these in one fixed order because their order changes nothing."""
     base, *wrappers = name.split("+")
-    known = method_names()
+    known, known_wrappers = method_names(), WRAPPERS.names()
+    listed = ", ".join(known_wrappers)
     if base not in known:
-        if base in WRAPPERS:
+        if base in known_wrappers:
             raise ValueError(f"{name!r} has no method before its wrapper; write for example at+{base}")
-        raise ValueError(f"unknown method {base!r}{_nearest(base, known)} known: {', '.join(known)}")
+        raise ValueError(f"unknown method {base!r}{nearest(base, known)} known: {', '.join(known)}")
     for wrapper in wrappers:
         if wrapper in known:
-            raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {_listed()} go after a +")
-        if wrapper not in WRAPPERS:
-            raise ValueError(f"unknown wrapper {wrapper!r} in {name!r}{_nearest(wrapper, WRAPPERS)} known: {_listed()}")
+            raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {listed} go after a +")
+        if wrapper not in known_wrappers:
+            hint = nearest(wrapper, known_wrappers)
+            raise ValueError(f"unknown wrapper {wrapper!r} in {name!r}{hint} known: {listed}")
         if wrappers.count(wrapper) > 1:
             raise ValueError(f"{name!r} has +{wrapper} {wrappers.count(wrapper)} times; once is enough")
-    if "seat" in wrappers and "ddpm" in wrappers:
-        raise ValueError(f"{name!r}: seat and ddpm both average the weights; choose one")
-    return base, tuple(wrapper for wrapper in WRAPPERS if wrapper in wrappers)
+        for other, reason in WRAPPERS.get(wrapper).excludes.items():
+            if other in wrappers:
+                raise ValueError(f"{name!r}: {other} and {wrapper} {reason}; choose one")
+    return base, tuple(sorted(wrappers))
 
 
 def canonical(name: str) -> str:
@@ -44,14 +42,13 @@ def canonical(name: str) -> str:
     return "+".join((base, *wrappers))
 
 
-def build(name: str, hyperparameters: dict[str, Any] | None = None, *, declared: type[Method] | None = None) -> Method:
+def build(name: str, hyperparameters: dict[str, Any] | None = None) -> Method:
     """The base method with these hyperparameters; wrappers are the training loop's."""
-    base, _ = parse(name)
-    method = declared or method_class(base)
+    method = method_of(name)
     given = dict(hyperparameters or {})
     types = {field.name: field.type for field in fields(method)}
     faults = [
-        f"unknown hyperparameter {key!r}{_nearest(key, types)} known: {', '.join(types) or 'none'}"
+        f"unknown hyperparameter {key!r}{nearest(key, types)} known: {', '.join(types) or 'none'}"
         for key in given
         if key not in types
     ]
@@ -59,35 +56,34 @@ def build(name: str, hyperparameters: dict[str, Any] | None = None, *, declared:
         built = method(**{key: _typed(value, types[key]) for key, value in given.items() if key in types})
     except ValueError as error:
         faults.append(str(error))
+    except Exception as error:  # a class that checks its fields itself may raise anything
+        kind, message = type(error).__name__, str(error)
+        raise ValueError(f"method {name!r} cannot be built: {kind}{message and ': '}{message}") from error
     if faults:
         raise ValueError(f"method {name!r}: {'; '.join(faults)}")
     return built
 
 
-def resolved_hyperparameters(
-    name: str, hyperparameters: dict[str, Any] | None = None, *, declared: type[Method] | None = None
-) -> dict[str, Any]:
-    """Every hyperparameter with its value, defaults included; equal settings give equal dictionaries.
-
-    `declared` is a class with the method's fields alone, where the method itself need not load.
-    """
-    method = build(name, hyperparameters, declared=declared)
+def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Every hyperparameter with its value, defaults included; equal settings give equal dictionaries."""
+    method = build(name, hyperparameters)
     return {field.name: getattr(method, field.name) for field in fields(method)}
 
 
-def method_class(base: str) -> type[Method]:
-    return plugins.load(base) if base in plugins.names() else methods.load(base)
+def method_of(name: str) -> type[Method]:
+    """The class of the base method."""
+    return METHODS.get(parse(name)[0])
 
 
 def display_name(name: str) -> str:
     base, wrappers = parse(name)
-    shown = base if base in plugins.names() else DISPLAY.get(base, base.upper())
-    return "+".join((shown, *(wrapper.upper() for wrapper in wrappers)))
+    shown = METHODS.get(base).display or (base.upper() if base in METHODS.shipped else base)
+    return "+".join((shown, *(WRAPPERS.get(wrapper).display for wrapper in wrappers)))
 
 
 def _typed(value: Any, declared: Any) -> Any:
     """40.0 is the whole number 40, 1 the weight 1.0, and text files write infinity as 'inf'."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = is_number(value) and not is_too_large(value)
     if declared in (int, "int") and number and value == value // 1:
         return int(value)
     if declared in (float, "float") and (number or value in ("inf", "-inf")):
@@ -95,13 +91,3 @@ def _typed(value: Any, declared: Any) -> Any:
     if declared in (bool, "bool") and number and value in (0, 1):
         return bool(value)
     return value
-
-
-def _nearest(name: str, known: Any) -> str:
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ";"
-
-
-def _listed() -> str:
-    return ", ".join(WRAPPERS)

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-
-class Strict(BaseModel):
-    """Unknown keys are faults, values never change after they were checked."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def as_float(amount: str | float | int) -> float:
-    """The number behind an amount such as '8/255', '0.031' or 0.1."""
-    return float(Fraction(amount)) if isinstance(amount, str) else float(amount)
-
-
-def _check_amount(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("must be a number or a fraction such as 8/255")
-    text = f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", "")
-    if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
-        raise ValueError("must be a number or a fraction such as 8/255")
-    try:
-        number = float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        raise ValueError("must be a number or a fraction such as 8/255") from None
-    if not math.isfinite(number) or number < 0:
-        raise ValueError("must be finite and not negative")
-    return text
-
-
-# Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant.
-Amount = Annotated[str, BeforeValidator(_check_amount)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Hyperparameter = bool | int | float | str
+from trainers import registry
+from trainers.values import Amount, Hyperparameter, NonNegative, Positive, Strict, Unit
+from trainers.wrapper import Wrapper
 
 CHECKPOINTS = ("last", "best_test", "best_validation")
 
@@ -138,37 +112,38 @@ class Selection(Strict):
         return list(dict.fromkeys(self.headline if name == "headline" else name for name in checkpoints))
 
 
-class Awp(Strict):
-    gamma: Positive = 0.01
-    warmup_epochs: int = Field(10, ge=0, description="active from this 1-based epoch on")
-
-
-class Seat(Strict):
-    decay: Unit = 0.999
-
-
-class Ddpm(Strict):
-    file: str = "cifar10_ddpm.npz"
-    fraction: Unit = 0.7
-    decay: Unit = 0.995
-    warmup_fraction: Unit = 0.025
-    first_batchnorm_momentum: Unit = 1.0
-
-
 class TrialConfig(Strict):
-    """One training. Two trials with equal configurations have equal numbers, whichever study asked."""
+    """One training. Two trials with equal configurations have equal numbers, whichever study asked.
+
+    Written down, each wrapper's settings stand at the top level under its name, null where it is absent.
+    """
 
     dataset: str
     model: str
     method: str = Field(description="base method and wrappers, e.g. sovr+awp")
     hyperparameters: dict[str, Hyperparameter] = {}
-    awp: Awp | None = None
-    seat: Seat | None = None
-    ddpm: Ddpm | None = None
+    wrappers: dict[str, SerializeAsAny[Wrapper]] = {}
     recipe: Recipe = Recipe()
     selection: Selection = Selection()
     train_images: int | None = Field(None, ge=1, description="use only the first n training images")
     test_images: int | None = Field(None, ge=1)
     margins: bool = Field(False, description="record the mean logit margin on adversarial training data per epoch")
     seed: int = Field(0, ge=0)
-    plugin: str | None = Field(None, description="SHA-256 of the plug-in file that defines the method")
+    plugin: str | None = Field(None, description="SHA-256 of the plug-ins that define method, model and data set")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_wrappers(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        names = registry.WRAPPERS.names()
+        given = content.get("wrappers", {}) | {name: content[name] for name in names if content.get(name) is not None}
+        wrappers = {name: registry.WRAPPERS.get(name).model_validate(value) for name, value in given.items()}
+        return {key: value for key, value in content.items() if key not in names} | {"wrappers": wrappers}
+
+    @model_serializer(mode="wrap")
+    def _spread_wrappers(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        wrappers = content.pop("wrappers", {})
+        absent = {} if info.exclude_none else dict.fromkeys(registry.WRAPPERS.names())
+        return content | absent | wrappers

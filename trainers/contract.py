@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 import search_spaces
-from trainers import composition, models, short_training
-from trainers.attacks.pgd import LinfAttack
+from trainers import composition, models, registry, short_training
 from trainers.method import Batch, Method, declaration_faults
+from trainers.perturbation.linf import LinfAttack
 from trainers.short_training import LATE, SHAPE
 from trainers.step import CheckedLoss, training_step
-from trainers.weight_perturbation import Awp
 
 
 class Broken(Exception):
@@ -61,8 +60,7 @@ def fault_of(check: Check, name: str) -> str | None:
 
 
 def _place(error: BaseException, name: str) -> str:
-    base, _ = composition.parse(name)
-    file = sys.modules[composition.method_class(base).__module__].__file__
+    file = sys.modules[composition.method_of(name).__module__].__file__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""
 
@@ -138,13 +136,13 @@ class _Step:
         self.batch = Batch(images, labels, torch.arange(size), state)
         start, mode = ("uniform", "train") if same_attack else (built.start, built.mode)
         self.attack = LinfAttack(0.1, 0.05, 3, start=start, mode=mode, generator=torch.Generator().manual_seed(1))
-        self.awp = Awp(0.01) if "awp" in wrappers else None
+        self.wrappers = [registry.WRAPPERS.get(one)().begin(self.model, 1) for one in wrappers]
 
     def loss(self) -> Tensor:
-        checked = CheckedLoss(self.method)
-        if self.awp is None:
-            return checked.batch_loss(self.model, self.batch, self.attack)
-        return self.awp.perturbed_loss(checked, self.model, self.batch, self.attack)
+        method: Method = CheckedLoss(self.method)
+        for wrapper in self.wrappers:
+            method = wrapper.around(method)
+        return method.batch_loss(self.model, self.batch, self.attack)
 
     def gradients(self) -> dict[str, Tensor]:
         self.loss().backward()
@@ -152,12 +150,11 @@ class _Step:
 
     def update(self) -> None:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        training_step(self.model, optimizer, self.method, self.batch, self.attack, awp=self.awp)
+        training_step(self.model, optimizer, self.method, self.batch, self.attack, wrappers=self.wrappers)
 
 
 def declares_hyperparameters(name: str) -> None:
-    base, _ = composition.parse(name)
-    method = composition.method_class(base)
+    method = composition.method_of(name)
     decorated = vars(method).get("__dataclass_params__")  # its own, not the base class's
     if decorated is None or not decorated.frozen:
         raise Broken(f"decorate {method.__name__} with @dataclass(frozen=True)")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainers.attacks.noise import keyed_bits, keyed_uniform
-from trainers.attacks.pgd import LinfAttack, batchnorm_mode, frozen_parameters
-from trainers.config import TrialConfig, as_float
+from trainers import composition
+from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.evaluate import pixels
-from trainers.losses import cross_entropy, logit_margin, of_label, probability_margin
+from trainers.losses import logit_margin, of_label, probability_margin
+from trainers.perturbation.linf import batchnorm_mode, frozen_parameters, keyed_pgd
+from trainers.perturbation.noise import keyed_bits
+from trainers.values import as_float
 
 Arrays = dict[str, np.ndarray]
 
@@ -88,14 +88,14 @@ def diagnose(
     """Arrays with one entry per image, and the means that tables and figures use.
 
     `data` is the trial's own: limited and split as for its training. `images` takes only the first n of each part.
-    PGD has 20 steps of a quarter of the radius, from a uniform start keyed by image. Margins of standard training
-    (`st`) are on clean images, as in the paper.
+    PGD has 20 steps of a quarter of the radius, from a uniform start keyed by image. Margins are on
+    the images that the method trains on, as in the paper.
     """
     radius = as_float(config.selection.epsilon) if epsilon is None else epsilon
     size = _batch_that_fits(data, batch_size)
     arrays: dict[str, list[Tensor]] = {}
     robust: dict[str, list[Tensor]] = {"train": [], "test": []}
-    clean_margins = config.method.partition("+")[0] == "st"
+    clean_margins = composition.method_of(config.method).trains_on == "clean"
     with batchnorm_mode(model, "eval"), frozen_parameters(model):
         for part, all_images, all_labels in (
             ("train", data.train_images[:images], data.train_labels[:images]),
@@ -105,8 +105,9 @@ def diagnose(
                 batch = pixels(all_images[first : first + size], device)
                 labels = all_labels[first : first + size].to(device)
                 indices = torch.arange(first, first + len(batch), device=device)
-                attack = LinfAttack(radius, radius / 4, 20, mode="eval", draw=partial(keyed_uniform, seed, indices))
-                adversarial = attack(model, batch, partial(_cross_entropy, labels))
+                adversarial = keyed_pgd(
+                    model, batch, labels, indices, epsilon=radius, step_size=radius / 4, steps=20, seed=seed
+                )
                 with torch.no_grad():
                     attacked = model(adversarial)
                     logits = model(batch) if clean_margins else attacked
@@ -147,7 +148,3 @@ def _batch_that_fits(data: DataBundle, batch_size: int) -> int:
     """All classes' gradients of a batch in the memory limit: 100 classes of 3x32x32 take 1.2 MB an image."""
     one_image = data.classes * data.test_images[0].numel() * 4
     return max(1, min(batch_size, MEMORY_LIMIT // (4 * one_image)))
-
-
-def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    return cross_entropy(logits, labels)

@@ -72,6 +72,9 @@ class Method:
     start: ClassVar[str] = "uniform"  # where the inner attack starts: uniform, gauss (0.001 N(0,1)), none
     mode: ClassVar[str] = "train"  # BatchNorm mode while it runs: train, eval, train_untracked
     selects_on: ClassVar[str] = "pgd"  # what "best" means for this method: pgd or clean accuracy
+    trains_on: ClassVar[str] = "attacked"  # the images that its loss sees, on which margins are taken: attacked, clean
+    passes: ClassVar[float] = 1.0  # cost of a step, in that of adversarial training
+    display: ClassVar[str] = ""  # in tables; absent, the file's name
 
     def __post_init__(self) -> None:
         faults = [fault for fault in (_fault(f.name, getattr(self, f.name), f) for f in fields(self)) if fault]

@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 from trainers import composition, models
-from trainers.attacks.pgd import LinfAttack
-from trainers.config import Awp as AwpConfig
-from trainers.config import Ddpm, InnerAttack, Recipe, Schedule, Seat, Selection, TrialConfig
+from trainers.config import InnerAttack, Recipe, Schedule, Selection, TrialConfig
 from trainers.data import load as load_data
 from trainers.data.bundle import DataBundle
 from trainers.data.synthetic import SyntheticImages
 from trainers.method import Batch
+from trainers.perturbation.linf import LinfAttack
+from trainers.registry import WRAPPERS
 from trainers.step import training_step
 from trainers.train import train
-from trainers.weight_perturbation import Awp
 
 SHAPE = (1, 8, 8)
 LATE = 10**6  # an epoch after every warm-up
@@ -35,14 +34,14 @@ def repeated_steps(name: str, steps: int) -> tuple[float, float]:
     model = models.build("small_cnn", 10, shape=SHAPE).train()
     images, labels = data.train_images[:64].float() / 255, data.train_labels[:64]
     batch = Batch(images, labels, torch.arange(64), built.new_state(64))
-    awp = Awp(0.01) if "awp" in wrappers else None
+    hooks = [WRAPPERS.get(wrapper)().begin(model, steps) for wrapper in wrappers]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
     for _ in range(steps):
         torch.manual_seed(1)
         generator = torch.Generator().manual_seed(1)
         attack = LinfAttack(0.05, 0.025, 2, built.start, built.mode, generator)
-        losses.append(training_step(model, optimizer, built.at_epoch(LATE), batch, attack, awp=awp).loss)
+        losses.append(training_step(model, optimizer, built.at_epoch(LATE), batch, attack, wrappers=hooks).loss)
     return losses[0], sum(losses[-5:]) / 5
 
 
@@ -93,9 +92,7 @@ def short_training(name: str) -> TrialConfig:
         model="small_cnn",
         method=name,
         hyperparameters={"warmup_epochs": 1} if "warmup_epochs" in declared else {},
-        awp=AwpConfig(warmup_epochs=2) if "awp" in wrappers else None,
-        seat=Seat() if "seat" in wrappers else None,
-        ddpm=Ddpm(warmup_fraction=0.3) if "ddpm" in wrappers else None,
+        wrappers={name: WRAPPERS.get(name)(**WRAPPERS.get(name).few_epochs) for name in wrappers},
         recipe=Recipe(
             epochs=3,
             batch_size=33,

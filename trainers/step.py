@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from trainers.attacks.pgd import LinfAttack
 from trainers.method import Attack, Batch, Method
+from trainers.perturbation.linf import LinfAttack
 from trainers.watched_attack import WatchedAttack
-from trainers.weight_perturbation import Awp
+from trainers.wrapper import Hooks
 
 
 class Collapsed(Exception):
@@ -54,7 +55,7 @@ def training_step(
     batch: Batch,
     attack: LinfAttack,
     *,
-    awp: Awp | None = None,
+    wrappers: Sequence[Hooks] = (),
     log_clean_forward: bool = True,
 ) -> StepResult:
     """Attack, loss, update and, as the official loop does, one more train-mode forward of the clean images.
@@ -62,22 +63,22 @@ def training_step(
     That last forward was for logging, but it moves BatchNorm's buffers: without it the model is another one.
     """
     model.train()
-    # Under AWP the weights change between the attack and the loss, so their forwards are not the same.
-    watched = WatchedAttack(attack, merges_forward=awp is None)
-    checked = CheckedLoss(method)
+    checked: Method = CheckedLoss(method)
+    wrapped = checked
+    for wrapper in wrappers:
+        wrapped = wrapper.around(wrapped)
+    # A wrapper around the loss may change the weights after the attack, so that their forwards are not the same.
+    watched = WatchedAttack(attack, merges_forward=wrapped is checked)
     with watched.watching(model):
-        if awp is None:
-            loss = checked.batch_loss(model, batch, watched)
-        else:
-            loss = awp.perturbed_loss(checked, model, batch, watched)
+        loss = wrapped.batch_loss(model, batch, watched)
     value = loss.item()
     if not math.isfinite(value):
         raise Collapsed(f"the training loss is {value}")
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if awp is not None:
-        awp.restore(model)
+    for wrapper in wrappers:
+        wrapper.after_update(model)
     clean_logits = None
     if log_clean_forward:
         with torch.no_grad():

@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from trainers import assembly, composition, schedules
 from trainers.checkpoint import load_resume, save_resume, save_weights
-from trainers.config import TrialConfig, as_float
+from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed, generator_for
 from trainers.evaluate import accuracy, pgd_accuracy
@@ -28,7 +28,7 @@ from trainers.method import Batch
 from trainers.reproducible import reproducible
 from trainers.step import Collapsed, training_step
 from trainers.tally import Tally
-from trainers.weight_perturbation import Awp
+from trainers.values import as_float
 
 Row = dict[str, Any]
 
@@ -90,8 +90,7 @@ class Training:
         self.device = device
         recipe = config.recipe
         self.data = assembly.prepare_data(config, bundle, data_dir, device)
-        fraction = config.ddpm.fraction if config.ddpm else 0.0
-        self.images = TrainingImages(self.data, recipe.batch_size, recipe.augmentation, config.seed, fraction)
+        self.images = TrainingImages(self.data, recipe.batch_size, recipe.augmentation, config.seed)
         self.batches = self.images.batches
         self.epochs = math.ceil(recipe.steps / self.batches) if recipe.steps else recipe.epochs
         self.total_steps = recipe.steps or recipe.epochs * self.batches
@@ -101,8 +100,7 @@ class Training:
         torch.manual_seed(derived_seed(config.seed, "model"))
         self.model = assembly.place(assembly.build_model(config), device)
         self.optimizer = assembly.build_optimizer(self.model, config)
-        self.average = assembly.build_average(config, self.model, self.total_steps)
-        self.awp = Awp(config.awp.gamma) if config.awp else None
+        self.wrappers = {name: one.begin(self.model, self.total_steps) for name, one in config.wrappers.items()}
         self.epoch = self.step = 0
         self.seconds = 0.0
         self.curve: list[Row] = []
@@ -115,13 +113,13 @@ class Training:
 
     @property
     def evaluated_model(self) -> nn.Module:
-        return self.model if self.average is None else self.average.model
+        return next((one.model for one in self.wrappers.values() if one.model is not None), self.model)
 
     def run_epoch(self) -> Row:
         started = time.monotonic()
         row = self._train_epoch()
-        if self.average is not None:
-            self.average.end_epoch(self.model)
+        for wrapper in self.wrappers.values():
+            wrapper.end_epoch(self.model)
         row |= self._evaluate()
         row["seconds"] = time.monotonic() - started
         self._select(row)
@@ -138,33 +136,30 @@ class Training:
             generator=generator_for(self.config.seed, "attack", epoch, self.device),
         )
         method = self.method.at_epoch(epoch)
-        awp = self.awp if self.config.awp and epoch + 1 >= self.config.awp.warmup_epochs else None
+        wrappers = [wrapper for wrapper in self.wrappers.values() if wrapper.is_active(epoch)]
         tally = Tally(self.device, self.config.margins)
         for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
             if self.step == self.total_steps:
                 break
             rate = self._set_rates(iteration)
             batch = Batch(images, labels, indices.to(self.device), self.method_state)
-            with self._first_step_settings():
+            with ExitStack() as settings:
+                for wrapper in wrappers:
+                    settings.enter_context(wrapper.settings(self.model, self.step))
                 result = training_step(
                     self.model,
                     self.optimizer,
                     method,
                     batch,
                     attack,
-                    awp=awp,
+                    wrappers=wrappers,
                     log_clean_forward=self.config.recipe.log_clean_forward,
                 )
-            if self.average is not None:
-                self.average.update(self.model, self.step)
+            for wrapper in wrappers:
+                wrapper.after_step(self.model, self.step)
             self.step += 1
             tally.add(result.loss, result.logits, labels)
         return {"epoch": epoch, "learning_rate": rate, **tally.row()}
-
-    def _first_step_settings(self) -> AbstractContextManager[None]:
-        if self.config.ddpm is None or self.step > 0:
-            return nullcontext()
-        return assembly.batchnorm_momentum(self.model, self.config.ddpm.first_batchnorm_momentum)
 
     def _set_rates(self, iteration: int) -> float:
         recipe = self.config.recipe
@@ -249,7 +244,7 @@ class Training:
                 "config": self.config.model_dump_json(),
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "average": None if self.average is None else self.average.state_dict(),
+                "wrappers": {name: wrapper.state_dict() for name, wrapper in self.wrappers.items()},
                 "method_state": self.method_state,
                 "epoch": self.epoch,
                 "step": self.step,
@@ -264,6 +259,9 @@ class Training:
         state = load_resume(self.folder / "resume.pt")
         if state is None:
             return
+        if "wrappers" not in state:
+            warnings.warn(f"{self.folder} was written by another version; training starts again", stacklevel=2)
+            return
         if state["config"] != self.config.model_dump_json():
             raise ValueError(f"{self.folder} holds the state of another trial; give each trial a folder of its own")
         lost = [name for name in state["checkpoints"] if not (self.folder / f"{name}.safetensors").exists()]
@@ -272,8 +270,8 @@ class Training:
             return
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+        for name, wrapper in self.wrappers.items():
+            wrapper.load_state_dict(state["wrappers"][name])
         self.method_state = state["method_state"]
         for name in ("epoch", "step", "seconds", "curve", "best", "checkpoints"):
             setattr(self, name, state[name])
@@ -282,6 +280,5 @@ class Training:
 def _check_wrappers(config: TrialConfig) -> None:
     """A wrapper in the name without settings, or settings without the name, would train something else than it says."""
     _, wrappers = composition.parse(config.method)
-    for wrapper in composition.WRAPPERS:
-        if (getattr(config, wrapper) is not None) != (wrapper in wrappers):
-            raise ValueError(f"method {config.method!r}: +{wrapper} in the name and `{wrapper}` settings go together")
+    for name in sorted({*wrappers} ^ {*config.wrappers}):
+        raise ValueError(f"method {config.method!r}: +{name} in the name and `{name}` settings go together")

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.attacks.pgd import LinfAttack, batchnorm_mode
 from trainers.method import Objective
+from trainers.perturbation.linf import LinfAttack, batchnorm_mode
 
 
 class WatchedAttack:

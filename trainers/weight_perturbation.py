@@ -1,7 +1,7 @@
 """Adversarial weight perturbation (AWP, Wu et al. 2020), composed over any method's loss.
 
-loss = awp.perturbed_loss(method, model, batch, attack)
-loss.backward(); optimizer.step(); awp.restore(model)
+loss = perturbation.around(method).batch_loss(model, batch, attack)
+loss.backward(); optimizer.step(); perturbation.after_update(model)
 """
 
 from __future__ import annotations
@@ -9,21 +9,30 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainers.method import Attack, Batch, Method, Objective
+from trainers.wrapper import Hooks
 
 
-class Awp:
-    """Between `perturbed_loss` and `restore` the model's weights are w + γd; the optimizer steps from there."""
+class WeightPerturbation(Hooks):
+    """Between the loss and `after_update` the model's weights are w + γd; the optimizer steps from there."""
 
-    def __init__(self, gamma: float) -> None:
+    def __init__(self, gamma: float, warmup_epochs: int = 0) -> None:
         self.gamma = gamma
+        self.warmup_epochs = warmup_epochs
         self.directions: dict[str, Tensor] = {}
         self._proxy: nn.Module | None = None
+
+    def is_active(self, epoch: int) -> bool:
+        return epoch + 1 >= self.warmup_epochs
+
+    def around(self, method: Method) -> Method:
+        return PerturbedLoss(method, self)
 
     def perturbed_loss(self, method: Method, model: nn.Module, batch: Batch, attack: Attack) -> Tensor:
         """The method's loss at the worst weights nearby, on the images that the attack found at the unmoved ones."""
@@ -40,7 +49,7 @@ class Awp:
         remembered.rewind()
         return method.batch_loss(model, batch, remembered)
 
-    def restore(self, model: nn.Module) -> None:
+    def after_update(self, model: nn.Module) -> None:
         """Takes γd back from wherever the optimizer led."""
         self._move(model, -self.gamma)
         self.directions = {}
@@ -63,6 +72,15 @@ class Awp:
             for mine, its in zip(self._proxy.buffers(), model.buffers(), strict=True):
                 mine.copy_(its)
         return self._proxy.train()
+
+
+@dataclass(frozen=True)
+class PerturbedLoss(Method):
+    method: Method
+    perturbation: WeightPerturbation
+
+    def batch_loss(self, model: nn.Module, batch: Batch, attack: Attack) -> Tensor:
+        return self.perturbation.perturbed_loss(self.method, model, batch, attack)
 
 
 def perturbed_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,8 @@
-"""Claims of the paper that need no training: they are calculated."""
+"""Claims that need no training: they are calculated. A claim names its calculation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -41,4 +42,9 @@ def toy_always_larger() -> tuple[bool, str]:
     ovr, cross_entropy = float(ovr_margin_loss(1.0, 0.5)), float(ce_margin_loss(10, 1.0, 0.5))
     holds = ovr < cross_entropy
     evidence = f"at w = 1, K = 10, t = 0.5 the margin loss is {ovr:.3f} for OVR and {cross_entropy:.3f} for CE"
-    return holds, evidence + ("" if holds else "; true for large t only (contradiction 17)")
+    return holds, evidence + ("" if holds else "; true for large t only")
+
+
+CALCULATIONS: dict[str, Callable[[], tuple[bool, str]]] = {
+    calculation.__name__: calculation for calculation in (ovr_above_ce, toy_ratio, toy_always_larger)
+}

@@ -1,6 +1,6 @@
 """The paper's claims, one by one, judged by our numbers or by the paper's own.
 
-Each kind of claim has its rule (`claim_kinds`). Over a claim's parts: what all parts must show each part shows by
+Each kind of claim has its rule (`kinds`). Over a claim's parts: what all parts must show each part shows by
 itself, which needs no correction. Where one part of several is enough, to support a claim about most or some settings
 or to refute one about all, Holm corrects over the parts.
 """
@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, NamedTuple
-
-import yaml
 
 from reports.claims.kinds import KINDS
 from reports.claims.question import Part, Question, listed
 from reports.claims.rules import Verdict
 from reports.claims.sources import Source
-from reports.papers import sovr as published
+from reports.papers.paper import Contradiction
 from reports.statistics import ALPHA, holm
 from reports.tables.table import p_text
 
@@ -45,7 +42,7 @@ class Claim:
     needs: str
     parts: tuple[Part, ...]
     rule: Rule
-    contradictions: tuple[published.Contradiction, ...] = ()  # of the paper, that the evidence refers to
+    contradictions: tuple[Contradiction, ...] = ()  # of the paper, that the evidence refers to
 
     @property
     def counts(self) -> Counter[str]:
@@ -82,30 +79,24 @@ class Claim:
         return sum(bool(part.departs) for part in self.parts)
 
 
-@cache
-def _catalogue() -> dict[str, Any]:
-    return dict(yaml.safe_load((published.FOLDER / "claims.yaml").read_text(encoding="utf-8")))
-
-
 def judge(source: Source) -> list[Claim]:
     """Every claim of the paper, in the paper's settings."""
-    groups = _catalogue()["settings"]
-    return [_claim(source, entry, _settings(entry, groups)) for entry in _catalogue()["claims"]]
+    return [_claim(source, entry, _settings(source, entry)) for entry in source.paper.claims]
 
 
 def judge_study(source: Source, study: str) -> list[Claim]:
-    """Those claims about the main settings that another study can answer; settled ones and open ones alike."""
+    """Those claims about a group of settings that another study can answer; settled ones and open ones alike."""
     claims = [
         _claim(source, entry, [study])
-        for entry in _catalogue()["claims"]
-        if entry.get("settings") in ("main", "rn18") and "epsilon" not in entry and entry["needs"] in ("all", "most", 1)
+        for entry in source.paper.claims
+        if isinstance(entry.get("settings"), str) and "epsilon" not in entry and entry["needs"] in ("all", "most", 1)
     ]
     return [claim for claim in claims if claim.verdict != "not run"]
 
 
-def _settings(entry: dict[str, Any], groups: dict[str, list[str]]) -> list[str]:
+def _settings(source: Source, entry: dict[str, Any]) -> Sequence[str]:
     wanted = entry.get("settings", [""])
-    return groups[wanted] if isinstance(wanted, str) else list(wanted)
+    return source.paper.settings[wanted] if isinstance(wanted, str) else wanted
 
 
 def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Claim:
@@ -121,7 +112,7 @@ def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Cl
         str(entry["needs"]),
         _corrected(parts, str(entry["needs"])),
         Rule(entry["kind"].replace("_", " "), kind.rule.format(**entry)),
-        tuple(one for one in published.contradictions() if one.number in entry.get("contradictions", [])),
+        tuple(one for one in source.paper.contradictions if one.number in entry.get("contradictions", [])),
     )
 
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reports.claims import calculations
+from reports.claims.calculations import CALCULATIONS
 from reports.claims.question import Part, Question, listed
-from reports.claims.rules import Finding, Verdict, best, differs, in_range, not_worse, same, trend
+from reports.claims.rules import Decision, Verdict, best, differs, in_range, not_worse, same, trend
 from reports.statistics import ALPHA, Sample, compare
 from reports.tables.table import p_text, signed
 
 
-def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Finding]) -> list[Part]:
+def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Decision]) -> list[Part]:
     parts = []
     for first in question.labels("first"):
         for second in question.labels("second"):
@@ -23,17 +23,17 @@ def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Finding]) 
             if one is None or two is None:
                 parts += question.missing([first] * (one is None) + [second] * (two is None))
             else:
-                finding = _with_numbers(question, first, second, one, two, judge_pair(one, two))
-                parts.append(question.part([first, second], finding))
+                decision = _with_numbers(question, first, second, one, two, judge_pair(one, two))
+                parts.append(question.part([first, second], decision))
     return parts
 
 
 def _with_numbers(
-    question: Question, first: str, second: str, one: Sample, two: Sample, finding: Finding, before: str = ""
-) -> Finding:
+    question: Question, first: str, second: str, one: Sample, two: Sample, decision: Decision, before: str = ""
+) -> Decision:
     numbers = f"{question.name(first)} {question.text(one)}, {question.name(second)} {question.text(two)}"
-    between = " " if finding.evidence.startswith("(") else ": "
-    return finding._replace(evidence=f"{before}{numbers}{between}{finding.evidence}")
+    between = " " if decision.evidence.startswith("(") else ": "
+    return decision._replace(evidence=f"{before}{numbers}{between}{decision.evidence}")
 
 
 def _extreme(question: Question, direction: int) -> list[Part]:
@@ -48,28 +48,28 @@ def _extreme(question: Question, direction: int) -> list[Part]:
             parts += question.missing([first] if one is None else list(rivals))
         else:
             lacking = [question.name(label) for label in rivals if label not in known]
-            finding = _against_all(question, first, one, known, direction)
-            parts.append(question.part([first, *known], _without(finding, lacking)))
+            decision = _against_all(question, first, one, known, direction)
+            parts.append(question.part([first, *known], _without(decision, lacking)))
     return parts
 
 
-def _against_all(question: Question, first: str, one: Sample, rivals: dict[str, Sample], direction: int) -> Finding:
-    finding, place = best(one, list(rivals.values()), direction)
+def _against_all(question: Question, first: str, one: Sample, rivals: dict[str, Sample], direction: int) -> Decision:
+    decision, place = best(one, list(rivals.values()), direction)
     hardest = list(rivals)[place]
     untested = [question.name(label) for label, sample in rivals.items() if compare(one, sample).welch is None]
     before = f"hardest of {len(rivals)} rivals: " if len(rivals) > 1 else ""
-    finding = _with_numbers(question, first, hardest, one, rivals[hardest], finding, before)
-    if finding.p is None or not untested:
-        return finding
-    return finding._replace(evidence=f"{finding.evidence}; no test against {', '.join(untested)}")
+    decision = _with_numbers(question, first, hardest, one, rivals[hardest], decision, before)
+    if decision.p is None or not untested:
+        return decision
+    return decision._replace(evidence=f"{decision.evidence}; no test against {', '.join(untested)}")
 
 
-def _without(finding: Finding, lacking: Sequence[str]) -> Finding:
+def _without(decision: Decision, lacking: Sequence[str]) -> Decision:
     """What is shown of some is not shown of all."""
     if not lacking:
-        return finding
-    verdict: Verdict = "undecided" if finding.verdict == "holds" else finding.verdict
-    return finding._replace(verdict=verdict, evidence=f"{finding.evidence}; without {', '.join(lacking)}")
+        return decision
+    verdict: Verdict = "undecided" if decision.verdict == "holds" else decision.verdict
+    return decision._replace(verdict=verdict, evidence=f"{decision.evidence}; without {', '.join(lacking)}")
 
 
 def _drop(question: Question) -> list[Part]:
@@ -82,8 +82,8 @@ def _drop(question: Question) -> list[Part]:
             two = question.combined(second, measure, to, -1)
             if one is not None and two is not None:
                 before = f"loss from {measure} to {to}: "
-                finding = _with_numbers(question, first, second, one, two, differs(one, two, 1), before)
-                parts.append(question.part([first, second], finding))
+                decision = _with_numbers(question, first, second, one, two, differs(one, two, 1), before)
+                parts.append(question.part([first, second], decision))
                 break
         else:
             parts += question.missing([first, second])
@@ -101,8 +101,8 @@ def _range(question: Question) -> list[Part]:
         shown = f"{one.mean:.2f}"
     else:
         shown = f"{question.name(labels[0])} − {question.name(labels[1])} = {signed(one.mean - two.mean)}"
-    finding = in_range(one, two, question.entry["low"], question.entry["high"])
-    return [question.part(labels, finding._replace(evidence=f"{shown}, {finding.evidence}"))]
+    decision = in_range(one, two, question.entry["low"], question.entry["high"])
+    return [question.part(labels, decision._replace(evidence=f"{shown}, {decision.evidence}"))]
 
 
 def _trend(question: Question, direction: int) -> list[Part]:
@@ -123,16 +123,16 @@ def _falling_attack(question: Question) -> list[Part]:
         if len(known) < len(found):
             parts += question.missing([label])
         else:
-            finding = _steps(question, known, -1)
-            evidence = f"{question.name(label)}: {finding.evidence}"
-            parts.append(question.part([label], finding._replace(evidence=evidence)))
+            decision = _steps(question, known, -1)
+            evidence = f"{question.name(label)}: {decision.evidence}"
+            parts.append(question.part([label], decision._replace(evidence=evidence)))
     return parts
 
 
-def _steps(question: Question, samples: Sequence[Sample], direction: int) -> Finding:
-    finding = trend(samples, direction)
+def _steps(question: Question, samples: Sequence[Sample], direction: int) -> Decision:
+    decision = trend(samples, direction)
     steps = " → ".join(map(question.text, samples))
-    return finding._replace(evidence=f"{steps}; {finding.evidence}")
+    return decision._replace(evidence=f"{steps}; {decision.evidence}")
 
 
 def _least(question: Question) -> list[Part]:
@@ -150,8 +150,8 @@ def _least(question: Question) -> list[Part]:
     if not checked:
         return question.missing([str(label) for label in question.entry["series"]])
     evidence = f"{checked} comparisons" + (f"; against it: {'; '.join(broken)}" if broken else ", none against it")
-    finding = Finding("does not hold" if broken else "holds", evidence)
-    return [question.part(question.entry["series"], _without(finding, [f"{lacking} others"] if lacking else []))]
+    decision = Decision("does not hold" if broken else "holds", evidence)
+    return [question.part(question.entry["series"], _without(decision, [f"{lacking} others"] if lacking else []))]
 
 
 def _anticorrelated(question: Question) -> list[Part]:
@@ -167,11 +167,14 @@ def _anticorrelated(question: Question) -> list[Part]:
     rho, p = float(result.statistic), float(result.pvalue)
     verdict: Verdict = "undecided" if not p < ALPHA else "holds" if rho < 0 else "does not hold"
     evidence = f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}"
-    return [question.part(question.entry["series"], Finding(verdict, evidence, p if p == p else None))]
+    return [question.part(question.entry["series"], Decision(verdict, evidence, p if p == p else None))]
 
 
 def _calculation(question: Question) -> list[Part]:
-    holds, evidence = getattr(calculations, question.entry["calculation"])()
+    holds, evidence = CALCULATIONS[question.entry["calculation"]]()
+    cited = question.entry.get("contradictions") if not holds else None
+    if cited:
+        evidence += f" (contradiction {', '.join(map(str, cited))})"
     return [Part("", "holds" if holds else "does not hold", evidence)]
 
 

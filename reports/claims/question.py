@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.claims.rules import Finding, Verdict
+from reports.claims.rules import Decision, Verdict
 from reports.claims.sources import Source
 from reports.departures import joined
 from reports.statistics import Sample
-from reports.tables.table import Rounding
+from reports.tables.table import Key, Rounding
 
 MARGINS = Rounding(0, 3)
 
@@ -54,25 +54,27 @@ class Question:
             if name == "sum":
                 found = self.combined(label, "autoattack", "clean", 1)
             else:
-                found = self.source.sample(self.setting, label, name, self.epsilon, self.entry.get("checkpoint"))
-                self._note(label, name, self.epsilon, self.entry.get("checkpoint"))
+                key = Key(self.setting, label, name, self.epsilon, self.entry.get("checkpoint"))
+                found = self.source.sample(key)
+                self._note(key)
             if found is not None:
                 return found
         return None
 
     def combined(self, label: str, first: str, second: str, sign: int) -> Sample | None:
-        for measure in (first, second):
-            self._note(label, measure)
-        return self.source.combined(self.setting, label, first, second, sign)
+        one, two = Key(self.setting, label, first), Key(self.setting, label, second)
+        self._note(one)
+        self._note(two)
+        return self.source.combined(one, two, sign)
 
-    def _note(self, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None) -> None:
-        known = self._departures.setdefault(label, {})
-        known |= dict.fromkeys(self.source.departures(self.setting, label, measure, epsilon, checkpoint))
+    def _note(self, key: Key) -> None:
+        known = self._departures.setdefault(key.label, {})
+        known |= dict.fromkeys(self.source.departures(key))
 
-    def part(self, labels: Sequence[str], finding: Finding) -> Part:
+    def part(self, labels: Sequence[str], decision: Decision) -> Part:
         """Judged from the numbers of these labels."""
         found = {self.name(label): self._departures.get(label, {}) for label in labels}
-        return Part(self.where, finding.verdict, finding.evidence, joined(found), finding.p)
+        return Part(self.where, decision.verdict, decision.evidence, joined(found), decision.p)
 
     def name(self, label: str) -> str:
         return self.source.display(self.setting, label)

@@ -1,6 +1,6 @@
 """How samples decide one part of a claim, whatever the part is about.
 
-`Significant` is Welch's t-test over seeds, two-sided, at 5 %. A `Finding` holds only if that was shown: what is merely
+`Significant` is Welch's t-test over seeds, two-sided, at 5 %. A `Decision` holds only if that was shown: what is merely
 not contradicted is undecided. Where all of several must be shown each is tested by itself (their intersection); where
 one of several is enough Holm corrects over them.
 """
@@ -19,64 +19,64 @@ Verdict = Literal["holds", "does not hold", "undecided", "not run"]
 NOTHING = Sample(0.0, 0.0, 2)  # compared with it, Welch's test is Student's for one sample
 
 
-class Finding(NamedTuple):
+class Decision(NamedTuple):
     verdict: Verdict
     evidence: str
     p: float | None = None  # behind the verdict; None where no test was made
 
 
-def differs(one: Sample, two: Sample, direction: int) -> Finding:
+def differs(one: Sample, two: Sample, direction: int) -> Decision:
     """`one` is significantly higher (direction 1) or lower (-1)."""
     result = compare(one, two)
-    return Finding(_by_sign(result, direction), shown(result), result.welch)
+    return Decision(_by_sign(result, direction), shown(result), result.welch)
 
 
-def not_worse(one: Sample, two: Sample, within: float) -> Finding:
+def not_worse(one: Sample, two: Sample, within: float) -> Decision:
     """Significantly above `two` less the margin, and not significantly below `two`."""
     result = compare(one, two)
     if _by_sign(result, 1) == "does not hold":
-        return Finding("does not hold", shown(result), result.welch)
+        return Decision("does not hold", shown(result), result.welch)
     above = _beyond(one, two, -within)
     evidence = shown(result) + _interval(result)
-    return Finding("holds" if _by_sign(above, 1) == "holds" else "undecided", evidence, above.welch)
+    return Decision("holds" if _by_sign(above, 1) == "holds" else "undecided", evidence, above.welch)
 
 
-def same(one: Sample, two: Sample, share: float) -> Finding:
+def same(one: Sample, two: Sample, share: float) -> Decision:
     """The 95 % interval of the difference lies within this share of `two`, and the difference is not significant."""
     result = compare(one, two)
     if result.significant:
-        return Finding("does not hold", shown(result), result.welch)
+        return Decision("does not hold", shown(result), result.welch)
     margin = share * abs(two.mean)
     verdict, p = _between(one, two, -margin, margin)
-    return Finding("holds" if verdict == "holds" else "undecided", shown(result) + _interval(result), p)
+    return Decision("holds" if verdict == "holds" else "undecided", shown(result) + _interval(result), p)
 
 
-def in_range(one: Sample, two: Sample | None, low: float, high: float) -> Finding:
+def in_range(one: Sample, two: Sample | None, low: float, high: float) -> Decision:
     """`one`, or its difference to `two`, by its 95 % interval; by the mean alone where no test is possible."""
     result = compare(one, two or NOTHING)
     if result.low is None or result.high is None:
         # Rounded printed means: 5.9 must count as inside [5.9, 12.2].
         inside = low - 1e-9 <= round(result.difference, 6) <= high + 1e-9
-        return Finding("holds" if inside else "does not hold", "by the mean alone, no spread known")
+        return Decision("holds" if inside else "does not hold", "by the mean alone, no spread known")
     verdict, p = _between(one, two or NOTHING, low, high)
-    return Finding(verdict, _interval(result).removeprefix(", "), p)
+    return Decision(verdict, _interval(result).removeprefix(", "), p)
 
 
-def trend(samples: Sequence[Sample], direction: int) -> Finding:
+def trend(samples: Sequence[Sample], direction: int) -> Decision:
     """Every step goes the claimed way by the means, the whole way is significant, and no step back is."""
     steps = [compare(after, before) for before, after in pairwise(samples)]
     whole = compare(samples[-1], samples[0])
     evidence = f"from the first to the last {shown(whole)}"
     back = _smallest_contrary(steps, direction)
     if back is not None and back < ALPHA:
-        return Finding("does not hold", f"{evidence}; a step the other way: {_p(back)} after Holm", back)
+        return Decision("does not hold", f"{evidence}; a step the other way: {_p(back)} after Holm", back)
     straight = all(step.difference * direction > 0 for step in steps)
-    return Finding(
+    return Decision(
         "holds" if straight and _by_sign(whole, direction) == "holds" else "undecided", evidence, whole.welch
     )
 
 
-def best(one: Sample, rivals: Sequence[Sample], direction: int) -> tuple[Finding, int]:
+def best(one: Sample, rivals: Sequence[Sample], direction: int) -> tuple[Decision, int]:
     """Significantly beyond every rival; refuted by a single one that is significantly beyond it.
 
     With the place of the rival that speaks most against it, whose numbers are the evidence.
@@ -88,10 +88,10 @@ def best(one: Sample, rivals: Sequence[Sample], direction: int) -> tuple[Finding
     if beaten is not None and len(rivals) > 1:
         evidence += f", {p_text(beaten)} after Holm over the rivals"
     if beaten is not None and beaten < ALPHA:
-        return Finding("does not hold", evidence, beaten), hardest
+        return Decision("does not hold", evidence, beaten), hardest
     all_beaten = all(_by_sign(result, direction) == "holds" for result in results)
     weakest = max((result.welch for result in results if result.welch is not None), default=None)
-    return Finding("holds" if all_beaten else "undecided", evidence, weakest), hardest
+    return Decision("holds" if all_beaten else "undecided", evidence, weakest), hardest
 
 
 def shown(result: Comparison) -> str:

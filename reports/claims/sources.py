@@ -6,27 +6,22 @@ import math
 from typing import Protocol
 
 from reports.departures import Departures
-from reports.papers import sovr as published
+from reports.papers.paper import Paper
 from reports.results import Results
 from reports.statistics import Sample
-from reports.tables.table import Cell, Key
-
-# In the table on λ the paper's columns are both SOVR; the study has a label for each value.
-LAMBDA_LABELS = {("cifar100_lambda", 0.5): "sovr_lam05", ("cifar100_lambda", 0.6): "sovr_lam06"}
+from reports.tables.table import Key, TableCell
 
 
 class Source(Protocol):
-    def sample(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> Sample | None: ...
+    paper: Paper
 
-    def combined(self, study: str, label: str, first: str, second: str, sign: int) -> Sample | None:
+    def sample(self, key: Key) -> Sample | None: ...
+
+    def combined(self, first: Key, second: Key, sign: int) -> Sample | None:
         """Sum (sign 1) or difference (-1) of two measures of one method."""
         ...
 
-    def departures(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> tuple[str, ...]:
+    def departures(self, key: Key) -> tuple[str, ...]:
         """Settings behind this number that are not the paper's, in words."""
         ...
 
@@ -38,75 +33,59 @@ class Ours:
 
     def __init__(self, results: Results) -> None:
         self.results = results
+        self.paper = results.paper
         self._departures = Departures(results)
-        self._cells: dict[Key, Cell] = {}  # many claims ask for the same number
+        self._cells: dict[Key, TableCell] = {}  # many claims ask for the same number
 
-    def _cell(self, key: Key) -> Cell:
+    def _cell(self, key: Key) -> TableCell:
+        """Empty where the study has no such label: another of the same method is not what the claim is about."""
         if key not in self._cells:
-            self._cells[key] = self.results.cell(key)
+            known = key.label in self.results.labels.get(key.study, {})
+            self._cells[key] = self.results.cell(key) if known else TableCell(key)
         return self._cells[key]
 
-    def sample(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> Sample | None:
-        if label not in self.results.labels.get(study, {}):
-            return None
-        return self._cell(Key(study, label, measure, epsilon, checkpoint)).sample
+    def sample(self, key: Key) -> Sample | None:
+        return self._cell(key).sample
 
-    def combined(self, study: str, label: str, first: str, second: str, sign: int) -> Sample | None:
+    def combined(self, first: Key, second: Key, sign: int) -> Sample | None:
         """Seed by seed, over the seeds that have both."""
-        if label not in self.results.labels.get(study, {}):
-            return None
         by_seed = []
-        for measure in (first, second):
-            cell = self._cell(Key(study, label, measure))
+        for cell in (self._cell(first), self._cell(second)):
             by_seed.append(dict(zip(cell.seeds, cell.sample.values if cell.sample else (), strict=True)))
         seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
         return Sample.of([by_seed[0][seed] + sign * by_seed[1][seed] for seed in seeds]) if seeds else None
 
-    def departures(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> tuple[str, ...]:
-        if label not in self.results.labels.get(study, {}):
-            return ()
-        return self._departures.of(self._cell(Key(study, label, measure, epsilon, checkpoint)))
+    def departures(self, key: Key) -> tuple[str, ...]:
+        return self._departures.of(self._cell(key))
 
     def display(self, study: str, label: str) -> str:
         return self.results.labels.get(study, {}).get(label, label.upper())
 
 
-class Paper:
-    """From the printed tables; where two tables print a cell, the first one counts (contradictions 4 and 5)."""
+class InPrint:
+    """From the printed tables; where two tables print a cell, the first one counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, paper: Paper) -> None:
+        self.paper = paper
         self._samples: dict[tuple[str, str, str, str], Sample] = {}
-        for table in published.tables():
-            for cell in table.cells():
-                key = cell.key
-                label = LAMBDA_LABELS.get((key.study, dict(key.hyperparameters).get("lam", math.nan)), key.label)
-                self._samples.setdefault((key.study, label, key.measure, key.epsilon or ""), cell.sample)
+        for cell in (cell for table in paper.tables for cell in table.cells()):
+            key = cell.key
+            self._samples.setdefault((key.study, cell.claim_label, key.measure, key.epsilon or ""), cell.sample)
 
-    def sample(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> Sample | None:
-        for radius in (epsilon,) if epsilon else ("", "8/255"):
-            found = self._samples.get((study, label, measure, radius))
-            if found is not None:
-                return found
-        return None
+    def sample(self, key: Key) -> Sample | None:
+        radii = (key.epsilon,) if key.epsilon else ("", self.paper.epsilon)
+        found = [self._samples.get((key.study, key.label, key.measure, radius)) for radius in radii]
+        return next((sample for sample in found if sample is not None), None)
 
-    def combined(self, study: str, label: str, first: str, second: str, sign: int) -> Sample | None:
+    def combined(self, first: Key, second: Key, sign: int) -> Sample | None:
         """From the two spreads as if they were independent: the paper prints no single seeds."""
-        one, two = self.sample(study, label, first), self.sample(study, label, second)
+        one, two = self.sample(first), self.sample(second)
         if one is None or two is None:
             return None
         return Sample(one.mean + sign * two.mean, math.hypot(one.std, two.std), min(one.n, two.n))
 
-    def departures(
-        self, study: str, label: str, measure: str, epsilon: str | None = None, checkpoint: str | None = None
-    ) -> tuple[str, ...]:
+    def departures(self, key: Key) -> tuple[str, ...]:
         return ()
 
     def display(self, study: str, label: str) -> str:
-        base, _, value = label.partition("_lam")
-        return f"{base.upper()} (λ={value[0]}.{value[1:]})" if value else label.upper()
+        return self.paper.display(label)

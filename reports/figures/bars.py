@@ -1,4 +1,4 @@
-"""Component bars: robust accuracy against PGD-20 and each part of AutoAttack (the paper's Figures 1 and 17)."""
+"""Component bars: robust accuracy against PGD-20 and each part of AutoAttack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 Bars = Sequence[tuple[str, str, str, str]]  # what is read, its legend, colour, hatch
 Reader = Callable[[MethodView, str], np.ndarray]
@@ -73,3 +73,6 @@ def grouped_bars(axis: Axes, methods: Sequence[MethodView], bars: Bars, read: Re
         )
     axis.set_xticks(np.arange(len(methods)), [style.wrapped(method.name) for method in methods])
     axis.grid(axis="x", visible=False)
+
+
+FIGURES = [ReportFigure(20, "components", "Components of AutoAttack", draw)]

@@ -1,15 +1,17 @@
-"""What M and λ do to margin, generalisation gap and robust accuracy (the paper's Figures 5 and 16)."""
+"""What a hyperparameter does to margin, generalisation gap and robust accuracy, by the paper's list of such effects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
+from reports.papers.paper import Effect, Paper
 
 MARKERS = ("D", "o", "s", "^", "v", "P")
 
@@ -42,32 +44,30 @@ class Series:
     points: dict[float, MethodView]
 
 
-def draw_rate(study: StudyView) -> tuple[Figure, str]:
-    figure = _draw(study, "M", "lam", "rate M (%)", "λ")
-    return figure, "The effect of the rate M at which OVR replaces cross-entropy; M = 0 is adversarial training. " + (
-        _details(study)
+def figures(paper: Paper) -> list[ReportFigure]:
+    return [ReportFigure(80, effect.name, effect.title, partial(draw, effect)) for effect in paper.effects]
+
+
+def draw(effect: Effect, study: StudyView) -> tuple[Figure, str]:
+    caption = (
+        f"{effect.caption} The gap is that between training and test accuracy under PGD-20 at the last epoch; "
+        f"robust accuracy is that of the {study.checkpoint_name}, ε = {study.epsilon}. Means over seeds with one "
+        "standard deviation."
     )
+    return _panels(effect, study), caption
 
 
-def draw_lambda(study: StudyView) -> tuple[Figure, str]:
-    figure = _draw(study, "lam", "M", "weight λ", "M")
-    return figure, "The effect of the weight λ on OVR; the dashed line is adversarial training. " + _details(study)
-
-
-def _details(study: StudyView) -> str:
-    return (
-        "The gap is that between training and test accuracy under PGD-20 at the last epoch; robust accuracy is that of "
-        f"the {study.checkpoint_name}, ε = {study.epsilon}. Means over seeds with one standard deviation."
-    )
-
-
-def _draw(study: StudyView, varied: str, fixed: str, label: str, fixed_name: str) -> Figure:
-    baseline = next((method for method in study.methods if method.method == "at"), None)
-    series = _series(study, varied, fixed, fixed_name)
-    if varied == "M" and baseline is not None:
-        series = [Series(one.name, {0.0: baseline, **one.points}) for one in series]
+def _panels(effect: Effect, study: StudyView) -> Figure:
+    paper = study.paper
+    baseline = next((method for method in study.methods if method.method == paper.baseline), None)
+    series = _series(effect, study)
+    if effect.baseline_at is not None and baseline is not None:
+        series = [Series(one.name, {effect.baseline_at: baseline, **one.points}) for one in series]
     if not series:
-        raise Missing(f"no two rows of SOVR differ in {varied} alone", "python -m sweep.run --study " + _study(varied))
+        raise Missing(
+            f"no two rows of {paper.display(effect.methods[0])} differ in {effect.varied} alone",
+            f"python -m sweep.run --study {effect.study}",
+        )
     figure, axes = style.canvas(7.8, 2.9, 1, 3)
     for axis, (title, unit, read) in zip(axes[0], PANELS, strict=True):
         drawn = False
@@ -88,31 +88,27 @@ def _draw(study: StudyView, varied: str, fixed: str, label: str, fixed_name: str
                 label=one.name,
             )
         reference = read(baseline) if baseline is not None else np.array([])
-        if reference.size and varied != "M":
-            axis.axhline(float(reference.mean()), color=style.GREY, linestyle="--", linewidth=1.0, label="AT")
+        if reference.size and effect.baseline_at is None:
+            name = paper.display(paper.baseline)
+            axis.axhline(float(reference.mean()), color=style.GREY, linestyle="--", linewidth=1.0, label=name)
         if not drawn:
             axis.text(0.5, 0.5, "not recorded", transform=axis.transAxes, ha="center", color=style.GREY)
         axis.set_title(title, loc="left")
-        axis.set_xlabel(label)
+        axis.set_xlabel(effect.axis)
         axis.set_ylabel(unit)
     handles = {name: handle for axis in axes[0] for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     style.legend_above(figure, list(handles.values()), list(handles))
     return figure
 
 
-def _study(varied: str) -> str:
-    return {"M": "cifar10_m_effect", "lam": "cifar10_lambda_effect"}[varied]
-
-
-def _series(study: StudyView, varied: str, fixed: str, fixed_name: str) -> list[Series]:
+def _series(effect: Effect, study: StudyView) -> list[Series]:
     groups: dict[tuple[str, str], dict[float, MethodView]] = {}
     for method in study.methods:
-        across, held = method.number(varied), method.number(fixed)
-        if method.base in ("sovr", "tsovr") and method.trials and across is not None and held is not None:
+        across, held = method.number(effect.varied), method.number(effect.held)
+        if method.base in effect.methods and method.trials and across is not None and held is not None:
             name = f"{method.base.upper()}{method.method.removeprefix(method.base).upper()}"
             groups.setdefault((name, f"{held:g}"), {}).setdefault(across, method)
+    symbol = study.paper.symbols.get(effect.held, effect.held)
     return [
-        Series(f"{name}, {fixed_name} = {value}", points)
-        for (name, value), points in groups.items()
-        if len(points) >= 2
+        Series(f"{name}, {symbol} = {value}", points) for (name, value), points in groups.items() if len(points) >= 2
     ]

@@ -1,4 +1,4 @@
-"""Potentially misclassified samples and gradient norms (the paper's Figures 6 and 14)."""
+"""Potentially misclassified samples and gradient norms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from reports.figures import style
 from reports.figures.bars import Bars, grouped_bars
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 FAR_ABOVE = 8
 RATES: Bars = (
@@ -69,3 +69,9 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
     handles, labels = axis.get_legend_handles_labels()
     style.legend_above(figure, handles, labels, columns=columns)
     return figure
+
+
+FIGURES = [
+    ReportFigure(90, "potentially_misclassified", "Potentially misclassified images", draw_rates),
+    ReportFigure(100, "gradient_norms", "Gradient norms", draw_norms),
+]

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import Missing, StudyView
+from reports.figures.view import Missing, ReportFigure, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -49,3 +49,6 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         "takes away."
     )
     return figure, caption
+
+
+FIGURES = [ReportFigure(10, "hero", "PGD-20 against AutoAttack", draw)]

@@ -1,4 +1,4 @@
-"""Robust accuracy when the attack sees logits times α (the paper's Figure 18)."""
+"""Robust accuracy when the attack sees logits times α."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import Missing, StudyView
+from reports.figures.view import Missing, ReportFigure, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -47,3 +47,6 @@ def _scales(study: StudyView) -> dict[str, float]:
         if match := re.fullmatch(r"logit-scaling-(\d+(?:\.\d+)?)", name):
             scales[name] = float(match[1])
     return dict(sorted(scales.items(), key=lambda item: item[1]))
+
+
+FIGURES = [ReportFigure(110, "logit_scaling", "Scaled logits", draw)]

@@ -1,4 +1,4 @@
-"""The mean logit margin loss over training with cross-entropy and OVR, per weight (the paper's Figures 3b and 15)."""
+"""The mean logit margin loss over training with each of the two losses that the paper compares, per weight."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 from reports.results import MARGIN_NOTES
 
-LOSSES = {"at": "CE", "weighted_ce": "CE", "ovr": "OVR", "weighted_ovr": "OVR"}
-COLORS = {"CE": style.BLACK, "OVR": style.VERMILLION}
 DASHES = ("-", "--", "-.", ":")
-MARKERS = {"CE": ("o", "s", "^", "D"), "OVR": ("v", "P", "X", "*")}
+# Of the loss under the bar of the ratio, then of the one over it.
+COLORS = (style.BLACK, style.VERMILLION)
+MARKERS = (("o", "s", "^", "D"), ("v", "P", "X", "*"))
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
-    found = [method for method in study.methods if method.method in LOSSES and method.curves("train_margin")]
-    if {LOSSES[method.method] for method in found} != {"CE", "OVR"}:
+    ratio = study.paper.margin_ratio
+    if ratio is None:
+        raise Missing("the paper compares the margins of no two losses")
+    losses = (ratio.under, ratio.over)
+    kind = {method: place for place, loss in enumerate(losses) for method in loss.methods}
+    found = [method for method in study.methods if method.method in kind and method.curves("train_margin")]
+    if {kind[method.method] for method in found} != {0, 1}:
         raise Missing(
-            "the mean margin over training is needed for cross-entropy and for OVR",
+            f"the mean margin over training is needed for {ratio.under.words} and for {ratio.over.words}",
             study.command("--set", "margins=true"),
         )
     figure, axes = style.canvas(6.2, 3.6)
     axis = axes[0, 0]
-    found.sort(key=lambda method: (LOSSES[method.method], _weight(method)))
+    found.sort(key=lambda method: (kind[method.method], _weight(method)))
     weights = sorted({_weight(method) for method in found})
-    last: dict[tuple[str, float], float] = {}
+    last: dict[tuple[int, float], float] = {}
     for method in found:
-        loss, weight = LOSSES[method.method], _weight(method)
+        loss, weight = kind[method.method], _weight(method)
         values = method.curves("train_margin")
         length = min(len(curve) for curve in values)
         stacked = np.stack([curve[:length] for curve in values])
@@ -43,7 +48,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             marker=MARKERS[loss][turn],
             markevery=max(1, length // 8),
             markersize=4,
-            label=f"{loss}, w={weight:g}",
+            label=f"{losses[loss].name}, w={weight:g}",
         )
         if len(stacked) > 1:
             axis.fill_between(
@@ -56,17 +61,18 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.set_ylabel("mean logit margin loss")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right center")
     ratios = [
-        f"{last['OVR', weight] / last['CE', weight]:.2f} for w={weight:g}"
+        f"{last[1, weight] / last[0, weight]:.2f} for w={weight:g}"
         for weight in weights
         # Before a margin is one (a mean margin loss below zero), a ratio of two says nothing.
-        if last.get(("CE", weight), 0.0) < 0 and last.get(("OVR", weight), 0.0) < 0
+        if last.get((0, weight), 0.0) < 0 and last.get((1, weight), 0.0) < 0
     ]
     caption = (
-        "Mean logit margin loss on adversarial training examples over the epochs, cross-entropy against OVR: "
-        f"{MARGIN_NOTES['training']}; bands reach from the lowest to the highest seed."
+        f"Mean logit margin loss on adversarial training examples over the epochs, {ratio.under.words} against "
+        f"{ratio.over.words}: {MARGIN_NOTES['training']}; bands reach from the lowest to the highest seed."
     )
     if ratios:
-        caption += f" OVR's margin over that of cross-entropy at the last epoch, so measured: {', '.join(ratios)}."
+        between = f"{ratio.over.words}'s margin over that of {ratio.under.words}"
+        caption += f" {between} at the last epoch, so measured: {', '.join(ratios)}."
         if study.results.margin_estimator(study.name) == "diagnostics":
             caption += f" The tables' margins are another estimate: {MARGIN_NOTES['diagnostics']}."
     return figure, caption
@@ -75,3 +81,6 @@ def draw(study: StudyView) -> tuple[Figure, str]:
 def _weight(method: MethodView) -> float:
     weight = method.number("weight")
     return 1.0 if weight is None else weight
+
+
+FIGURES = [ReportFigure(70, "margin_trajectories", "Margins over training", draw)]

@@ -1,4 +1,4 @@
-"""Histograms of the logit margin loss and of the probabilistic margin (the paper's Figures 2, 4, 7-13, 19)."""
+"""Histograms of the logit margin loss and of the probabilistic margin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 PER_ROW = 6
 BINS = 60
@@ -51,8 +51,8 @@ def draw_probability(study: StudyView) -> tuple[Figure, str]:
     panels = _panels(study, ["last"], "train_probability_margin")
     figure = _histograms(panels, "probabilistic margin loss", [PROBABILITIES] * len(panels), frozenset())
     caption = (
-        "Histograms of the probabilistic margin loss, the largest other probability minus that of the label (-PM of "
-        "the paper's text), on adversarial training examples at the last epoch, first seed; for standard training on "
+        "Histograms of the probabilistic margin loss, the largest other probability minus that of the label, on "
+        "adversarial training examples at the last epoch, first seed; for standard training on "
         "clean images. All panels share one axis; the vertical scales differ."
     )
     return figure, caption
@@ -83,8 +83,8 @@ def _spans(panels: list[list[Panel]]) -> tuple[list[Span], frozenset[int]]:
     """The axis of each method, and which of them have one of their own: margins are compared by eye, so the others
     share one."""
     own = [tuple(np.quantile(np.concatenate([panel.margin for panel in column]), SHOWN)) for column in panels]
-    # Standard training's margins, on clean images, are not compared with the others'.
-    rivals = [place for place, column in enumerate(panels) if column[0].method.base != "st"] or list(range(len(own)))
+    # Margins on clean images are not compared with the others'.
+    rivals = [place for place, column in enumerate(panels) if column[0].method.adversarial] or list(range(len(own)))
     usual = np.quantile([own[place][1] - own[place][0] for place in rivals], 0.75, method="lower")
     together = [own[place] for place in rivals if own[place][1] - own[place][0] <= FAR_WIDER * usual]
     low, high = min(span[0] for span in together), max(span[1] for span in together)
@@ -144,3 +144,9 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}  # where the line is near after all
     axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7, bbox=paper)
     axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars
+
+
+FIGURES = [
+    ReportFigure(50, "margin_histograms", "Logit margins", draw_logit),
+    ReportFigure(60, "probability_margins", "Probabilistic margins", draw_probability),
+]

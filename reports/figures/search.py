@@ -1,8 +1,9 @@
-"""What the search saw: the landscape over (M, λ) or its like, and the candidates in the order they ran."""
+"""What the search saw: the landscape over two hyperparameters, and the candidates in the order they ran."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import Missing, StudyView
-from reports.store.load import Record
+from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.papers.paper import Paper
+from sweep.store.records import SearchRecord
 
-SYMBOLS = {"lam": "λ", "Lambda": "Λ", "beta": "β"}
 CONTOUR_POINTS = 8
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ShownCandidate:
     values: dict[str, Any]
     score: float | None
     pruned: bool
@@ -34,14 +35,15 @@ def draw_landscape(study: StudyView) -> tuple[Figure, str]:
     rows, columns = style.grid_shape(len(searches), 3)
     figure, axes = style.canvas(0.6 + 3.3 * columns, 0.5 + 2.9 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
-        names = _varied(candidates)
+        names = _varied(candidates, study.paper)
         if len(names) >= 2:
             marks = _plane(axis, candidates, names[0], names[1])
             if marks is not None:
                 figure.colorbar(marks, ax=axis, shrink=0.9, pad=0.02, label=_objective(record))
         else:
             _profile(axis, candidates, names[0] if names else None)
-        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+        _label(axis, names, study.paper)
+        axis.set_title(study.display(record.label), loc="left")
     style.hide_unused(axes, len(searches))
     _legend(figure, axes)
     return figure, f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate."
@@ -53,7 +55,7 @@ def draw_history(study: StudyView) -> tuple[Figure, str]:
     figure, axes = style.canvas(0.8 + 2.8 * columns, 0.7 + 2.2 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
         _timeline(axis, candidates)
-        axis.set_title(study.display(str(record.get("label") or "search")), loc="left")
+        axis.set_title(study.display(record.label), loc="left")
     style.hide_unused(axes, len(searches))
     figure.supxlabel("candidate, in the order proposed", fontsize=9)
     figure.supylabel(_objective(searches[0][0]), fontsize=9)
@@ -83,7 +85,7 @@ def _square(axis: Axes, x: float, y: float) -> None:
     )  # fmt: skip
 
 
-def _searches(study: StudyView) -> list[tuple[Record, list[Candidate]]]:
+def _searches(study: StudyView) -> list[tuple[SearchRecord, list[ShownCandidate]]]:
     """The searches that have something to show, with their candidates."""
     read = [(record, _read(record)) for record in study.searches]
     scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
@@ -92,33 +94,27 @@ def _searches(study: StudyView) -> list[tuple[Record, list[Candidate]]]:
     return scored
 
 
-def _objective(record: Record) -> str:
-    name = str(record.get("objective") or "score").replace("_", " ").replace("pgd", "PGD")
+def _objective(record: SearchRecord) -> str:
+    name = record.objective.replace("_", " ").replace("pgd", "PGD")
     return style.plain(name, 50) + (" (%)" if name.endswith("accuracy") else "")
 
 
-def _read(record: Record) -> list[Candidate]:
-    chosen = record.get("chosen") or {}
-    paper = record.get("paper_value") or {}
-    factor = 100.0 if str(record.get("objective") or "").endswith("accuracy") else 1.0
-    found = []
-    for candidate in record.get("candidates") or []:
-        values = candidate.get("hyperparameters") or {}
-        score = candidate.get("value")
-        usable = isinstance(score, int | float) and math.isfinite(score)
-        found.append(
-            Candidate(
-                values,
-                factor * score if usable else None,
-                bool(candidate.get("pruned")),
-                chosen=bool(chosen) and _equal(values, chosen),
-                paper=bool(paper) and _equal(values, paper),
-            )
+def _read(record: SearchRecord) -> list[ShownCandidate]:
+    chosen, paper = record.chosen or {}, record.paper_value
+    factor = 100.0 if record.objective.endswith("accuracy") else 1.0
+    return [
+        ShownCandidate(
+            candidate.hyperparameters,
+            None if candidate.value is None else factor * candidate.value,
+            candidate.state == "pruned",
+            chosen=bool(chosen) and _equal(candidate.hyperparameters, chosen),
+            paper=bool(paper) and _equal(candidate.hyperparameters, paper),
         )
-    return found
+        for candidate in record.candidates
+    ]
 
 
-def _equal(values: Record, wanted: Record) -> bool:
+def _equal(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(name in values and values[name] == value for name, value in wanted.items() if name in values) and bool(
         values.keys() & wanted.keys()
     )
@@ -128,18 +124,24 @@ def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _varied(candidates: list[Candidate]) -> list[str]:
-    """Numeric hyperparameters with more than one value, those of the paper's axes first."""
+def _varied(candidates: list[ShownCandidate], paper: Paper) -> list[str]:
+    """Numeric hyperparameters with more than one value, those whose effect the paper shows first."""
     names: dict[str, set[float]] = {}
     for candidate in candidates:
         for name, value in candidate.values.items():
             if _numeric(value):
                 names.setdefault(name, set()).add(float(value))
     several = [name for name, values in names.items() if len(values) > 1]
-    return sorted(several, key=lambda name: (name != "M", name != "lam", name))
+    shown = [effect.varied for effect in paper.effects]
+    return sorted(several, key=lambda name: (shown.index(name) if name in shown else len(shown), name))
 
 
-def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> PathCollection | None:
+def _label(axis: Axes, names: list[str], paper: Paper) -> None:
+    axis.set_xlabel(paper.symbols.get(names[0], names[0]) if names else "")
+    axis.set_ylabel(paper.symbols.get(names[1], names[1]) if len(names) >= 2 else "score")
+
+
+def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -> PathCollection | None:
     placed = [
         c for c in candidates if c.score is not None and _numeric(c.values.get(across)) and _numeric(c.values.get(up))
     ]
@@ -165,12 +167,10 @@ def _plane(axis: Axes, candidates: list[Candidate], across: str, up: str) -> Pat
             _square(axis, *where)
     axis.use_sticky_edges = False
     axis.margins(0.14)
-    axis.set_xlabel(SYMBOLS.get(across, across))
-    axis.set_ylabel(SYMBOLS.get(up, up))
     return marks
 
 
-def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
+def _profile(axis: Axes, candidates: list[ShownCandidate], name: str | None) -> None:
     """One varied hyperparameter, or none: the score upwards."""
     for candidate in candidates:
         if candidate.score is None:
@@ -187,11 +187,9 @@ def _profile(axis: Axes, candidates: list[Candidate], name: str | None) -> None:
         if candidate.paper:
             _square(axis, x, candidate.score)
     axis.margins(0.14)
-    axis.set_xlabel(SYMBOLS.get(name, name) if name is not None else "")
-    axis.set_ylabel("score")
 
 
-def _timeline(axis: Axes, candidates: list[Candidate]) -> None:
+def _timeline(axis: Axes, candidates: list[ShownCandidate]) -> None:
     best: list[tuple[int, float]] = []
     for number, candidate in enumerate(candidates, start=1):
         if candidate.score is None:
@@ -209,3 +207,9 @@ def _timeline(axis: Axes, candidates: list[Candidate]) -> None:
         axis.step(*zip(*best, strict=True), where="post", color=style.BLACK, linewidth=1.0, label="best so far")
     axis.margins(0.1)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+FIGURES = [
+    ReportFigure(120, "search_landscape", "Landscape of the search", draw_landscape),
+    ReportFigure(130, "search_history", "History of the search", draw_history),
+]

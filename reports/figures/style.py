@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,33 +46,14 @@ RC: dict[str, Any] = {
     "svg.fonttype": "path",
 }
 
-# Kin share a colour and differ in marker and dash: weighted cross-entropies are green, SOVR and its parent OVR warm.
-_BASE: dict[str, tuple[str, str, Any]] = {
-    "st": (GREY, "x", ":"),
-    "at": (BLACK, "o", "-"),
-    "ovr": (SKY, "s", "-"),
-    "mart": (ORANGE, "^", "-"),
-    "mma": (GREY, "P", "--"),
-    "gairat": (GREEN, "v", "-"),
-    "mail": (GREEN, "<", "--"),
-    "ewat": (ORANGE, ">", "--"),
-    "sovr": (VERMILLION, "D", "-"),
-    "trades": (BLUE, "p", "-"),
-    "tsovr": (PURPLE, "h", "-"),
-    "weighted_ce": (BLACK, "o", "--"),
-    "weighted_ovr": (SKY, "s", "--"),
-}
+COLORS = {"black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN}
+COLORS |= {"blue": BLUE, "vermillion": VERMILLION, "purple": PURPLE, "grey": GREY}
+# Of methods for which the paper has no look.
 _OTHER = ((BLUE, "*", "-."), (PURPLE, "X", "-."), (GREEN, "d", "-."), (BLACK, "H", "-."), (VERMILLION, "8", "-."))
 # Further labels of a method, as in an ablation: nothing they share with the first but their name.
-_VARIANTS: tuple[tuple[str, str, Any], ...] = (
-    (BLUE, "o", "--"),
-    (GREEN, "s", "-."),
-    (PURPLE, "^", ":"),
-    (SKY, "v", "-"),
-    (ORANGE, "P", "--"),
-    (BLACK, "X", "-."),
-    (GREY, "*", ":"),
-    (VERMILLION, "p", "--"),
+_VARIANTS = (
+    *((BLUE, "o", "--"), (GREEN, "s", "-."), (PURPLE, "^", ":"), (SKY, "v", "-")),
+    *((ORANGE, "P", "--"), (BLACK, "X", "-."), (GREY, "*", ":"), (VERMILLION, "p", "--")),
 )
 
 
@@ -91,16 +72,19 @@ class MethodStyle:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.color}
 
 
-def method_styles(methods: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
+def method_styles(
+    methods: Iterable[tuple[str, str]], looks: Mapping[str, tuple[str, str, str]]
+) -> dict[str, MethodStyle]:
     """Label -> style for (label, method) pairs. A combination keeps its method's colour with a hollow marker."""
     styles: dict[str, MethodStyle] = {}
     turns: dict[str, int] = {}
     unknown: dict[str, int] = {}
     for label, method in methods:
         base, plus, _ = method.partition("+")
-        if base not in _BASE:
+        if base not in looks:
             unknown.setdefault(base, len(unknown))
-        color, marker, dash = _BASE.get(base) or _OTHER[unknown[base] % len(_OTHER)]
+        color, marker, dash = looks.get(base) or _OTHER[unknown[base] % len(_OTHER)]
+        color = COLORS.get(color, color)
         turn = turns.get(base + plus, 0)
         turns[base + plus] = turn + 1
         if plus:

@@ -1,4 +1,4 @@
-"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta (the paper's Figure 3a)."""
+"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta ."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.figures.view import ReportFigure
 from trainers import closed_forms as toy
 
 LINES = (
@@ -81,3 +82,6 @@ def _ratio(axis) -> None:
     axis.set_ylabel("margin of OVR / margin of CE")
     axis.set_title("Ratio of the margins", loc="left")
     axis.legend(loc="lower right")
+
+
+FIGURES = [ReportFigure(0, "toy_trajectories", "The toy problem", draw, needs_study=False)]

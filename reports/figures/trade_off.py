@@ -1,4 +1,4 @@
-"""Clean against robust accuracy with lines of equal sum (the paper's Figure 6)."""
+"""Clean against robust accuracy with lines of equal sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 # Where a name may stand around its point, tried in turn: offset in points, alignment.
 PLACES = (
@@ -68,7 +68,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             **method.style.points(),
         )
     axis.margins(0.16)
-    sums = _equal_sums(axis, points)
+    sums = _equal_sums(axis, points, study.paper.proposed)
     axis.set_xlabel("clean accuracy (%)")
     axis.set_ylabel("robust accuracy, AutoAttack (%)")
     _place_names(figure, axis, points, sums)
@@ -79,12 +79,12 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     return figure, caption
 
 
-def _equal_sums(axis: Axes, points: list[Point]) -> list[float]:
-    """Lines through SOVR and its combinations as in the paper; through the largest sum where there is none."""
+def _equal_sums(axis: Axes, points: list[Point], proposed: str) -> list[float]:
+    """Lines through the paper's method and its combinations; through the largest sum where there is none."""
     sums = [float(clean.mean() + robust.mean()) for _, clean, robust in points]
     through: dict[str, float] = {}
     for (method, _, _), total in zip(points, sums, strict=True):
-        if method.base == "sovr":
+        if method.base == proposed:
             through[method.method] = max(total, through.get(method.method, total))
     low, high = axis.get_xlim()
     bottom, top = axis.get_ylim()
@@ -144,3 +144,6 @@ def _put(axis: Axes, text: str, places: list[Place], taken: list[Bbox], **option
 
 def _area(box: Bbox | None) -> float:
     return 0.0 if box is None else float(box.width * box.height)
+
+
+FIGURES = [ReportFigure(30, "trade_off", "Clean against robust accuracy", draw)]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, StudyView
+from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
 # column, legend, colour, dash
 LINES = (
@@ -83,3 +83,6 @@ def _diamonds(axis: Axes, method: MethodView, epochs: dict[str, int], handles: d
     if points:
         (diamonds,) = axis.plot(*zip(*points, strict=True), "D", markersize=4, color=style.VERMILLION)
         handles.setdefault(f"{method.study.checkpoint_name}, per seed", diamonds)
+
+
+FIGURES = [ReportFigure(40, "training_curves", "Training curves", draw)]

@@ -1,15 +1,17 @@
-"""What a figure asks of the records: one study's methods, in the tables' order, with the tables' own numbers."""
+"""What a figure's file builds on: its declaration, and one study's methods in the tables' order, with their numbers."""
 
 from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from reports.figures.style import MethodStyle, method_styles, plain
 from reports.results import Results
@@ -17,6 +19,17 @@ from reports.store.load import Diagnostics
 from reports.tables.table import Key
 
 CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`."""
+
+    place: int  # on the page, among the others
+    name: str  # of its files
+    title: str
+    draw: Callable[..., tuple[Figure, str]]
+    needs_study: bool = True
 
 
 class Missing(Exception):
@@ -50,6 +63,10 @@ class MethodView:
     @property
     def base(self) -> str:
         return self.method.partition("+")[0]
+
+    @property
+    def adversarial(self) -> bool:
+        return self.study.results.adversarial(self.study.name, self.label)
 
     def accuracies(self, measure: str, checkpoint: str | None = None) -> np.ndarray:
         """Per seed, in percent, at the study's own radius; `measure` is an attack's name or clean."""
@@ -95,12 +112,12 @@ class StudyView:
         self.results = results
         self.data = results.data
         self.name = name
-        manifest = self.data.manifests[name]
-        self.title = plain(str(manifest.get("title") or name), 60)
-        self.epsilon = str(manifest.get("epsilon", "8/255"))
+        self.paper = results.paper
+        self.title = plain(results.title(name), 60)
+        self.epsilon = results.epsilon(name)
         self.checkpoint = results.shown_checkpoint(name)
-        entries = manifest.get("searches") or []
-        self.searches = [self.data.searches[entry["id"]] for entry in entries if entry["id"] in self.data.searches]
+        known = self.data.searches
+        self.searches = [known[search] for search in results.searches(name).values() if search in known]
         self._curves: dict[str, pd.DataFrame] = {}
         self._phases: dict[str, dict[str, float]] = {}
         self._diagnostics: dict[tuple[str, str], Diagnostics | None] = {}
@@ -108,7 +125,8 @@ class StudyView:
     @cached_property
     def methods(self) -> list[MethodView]:
         labels = self.results.labels[self.name]
-        styles = method_styles((label, self.results.methods[self.name, label]) for label in labels)
+        pairs = [(label, self.results.methods[self.name, label]) for label in labels]
+        styles = method_styles(pairs, self.paper.looks)
         methods = []
         for label, display in labels.items():
             done = tuple(one.trial for one in self.results.seeds(self.name, label) if one.status == "done")
@@ -127,8 +145,8 @@ class StudyView:
 
     @property
     def adversarial_methods(self) -> list[MethodView]:
-        """Without standard training, whose robust accuracy near zero would squeeze all others into a corner."""
-        return [method for method in self.methods if method.base != "st"]
+        """Without those whose robust accuracy near zero would squeeze all others into a corner."""
+        return [method for method in self.methods if method.adversarial]
 
     def display(self, label: str) -> str:
         return next((method.name for method in self.methods if method.label == label), plain(label))

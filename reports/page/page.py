@@ -5,42 +5,41 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from reports import figures as drawing
 from reports.claims import judge as claims
 from reports.claims.sources import Ours
-from reports.names import attack_name, setting
+from reports.figures.draw import read_index
+from reports.names import attack_name, ranking_words, setting
 from reports.page.tables import PageTable, page_table, shorter
 from reports.page.trials import FailedTrial, failed_trials, study_trials
-from reports.papers import sovr as published
 from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
-from reports.store.load import ReportData
-from reports.tables.paper import ranking_words
 from reports.tables.table import Table, headline_measure, p_text, signed
+from sweep.store import layout
+from sweep.store.records import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
 LARGEST_SVG = 80_000
 
 
-def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
+def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
     """Write `out`/report.html. `figures` are the files of `draw_all`; captions come from the index beside them."""
-    results = Results(data)
+    data = results.data
     trials = {name: study_trials(results, name, index) for index, name in enumerate(data.manifests)}
     targets = {(name, one.label): one.id for name, found in trials.items() for one in found}
-    shown = [table for table in tables if table.filled or any(cell.planned for cell in table.cells())]
+    shown = [table for table in tables if table.planned]
     pages = [(table, page_table(table, f"table-{index}", targets)) for index, table in enumerate(shown)]
     entries = _figures(figures)
     studies = []
     for index, (name, manifest) in enumerate(data.manifests.items()):
-        names = results.labels[name]
         own = [(table, page) for table, page in pages if table.number is None and _study_of(table) == name]
         drawn = [entry for entry in entries if entry["study"] == name and entry["uri"]]
         measure = headline_measure(own[0][0]) if own else "autoattack"
@@ -49,10 +48,10 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
             {
                 "id": f"study-{index}",
                 "name": name,
-                "title": str(manifest.get("title") or name),
+                "title": results.title(name),
                 "setting": setting(manifest),
                 "facts": _facts(results, name),
-                "tables": [shorter(page, str(manifest.get("title") or name)) for _, page in own],
+                "tables": [shorter(page, results.title(name)) for _, page in own],
                 "hero": next((entry for entry in drawn if entry["name"] == "hero"), None),
                 "figures": [entry for entry in drawn if entry["name"] != "hero"],
                 "tests": tests,
@@ -61,8 +60,8 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
                 "reference": tests[0].reference_display if tests else "",
                 "verdicts": _verdicts(tests),
                 "lacking": [entry for entry in entries if entry["study"] == name and not entry["uri"]],
-                "differences": differences(manifest, names),
-                "searches": _searches(data, name, names),
+                "differences": differences(manifest, results.labels[name]),
+                "searches": _searches(results, name),
                 "trials": trials[name],
             }
         )
@@ -71,6 +70,7 @@ def write_page(data: ReportData, tables: Sequence[Table], figures: Sequence[Path
         studies=studies,
         paper=[page for table, page in pages if table.number is not None],
         general=[entry for entry in entries if entry["study"] is None and entry["uri"]],
+        citation=results.paper.citation,
         claims=_claims(results),
         failed=failed,
         problems=data.problems,
@@ -110,13 +110,12 @@ def _claims(results: Results) -> list[dict[str, Any]]:
     """The paper's claims in its own settings, then what other studies say to them."""
     source = Ours(results)
     paper = claims.judge(source)
-    settings = {cell.key.study for table in published.tables() for cell in table.cells()}
     groups = [_claim_group("In the settings of the paper", "", paper)]
-    for study, manifest in results.data.manifests.items():
-        judged = claims.judge_study(source, study) if study not in settings else []
+    for study in results.data.manifests:
+        judged = claims.judge_study(source, study) if study not in results.paper.studies else []
         if judged:
             note = "Not a setting of the paper: what follows neither supports nor refutes it."
-            groups.append(_claim_group(f"The same claims on {manifest.get('title') or study}", note, judged))
+            groups.append(_claim_group(f"The same claims on {results.title(study)}", note, judged))
     return groups
 
 
@@ -150,13 +149,12 @@ def _study_of(table: Table) -> str | None:
 
 
 def _facts(results: Results, study: str) -> dict[str, Any]:
-    manifest = results.data.manifests[study]
     planned = [one for label in results.labels[study] for one in results.seeds(study, label)]
     return {
-        "protocol": str(manifest.get("protocol", "paper")),
+        "protocol": results.protocol(study),
         "checkpoint": results.data.headline(study),
-        "epsilon": str(manifest.get("epsilon", "")),
-        "seeds": ", ".join(str(seed) for seed in manifest["seeds"]),
+        "epsilon": results.epsilon(study),
+        "seeds": ", ".join(str(seed) for seed in results.data.manifests[study].seeds),
         "done": sum(one.status == "done" for one in planned),
         "planned": len(planned),
         "failed": sum(one.status == "failed" for one in planned),
@@ -170,59 +168,47 @@ def _figures(figures: Sequence[Path]) -> list[dict[str, Any]]:
         return []
     folder = figures[0].parent
     entries = []
-    for entry in drawing.read_index(folder):
+    for entry in read_index(folder):
         uri = ""
         if entry.files:
             svg, png = (folder / name for name in entry.files)
             chosen = svg if svg.stat().st_size <= max(LARGEST_SVG, png.stat().st_size) else png
             kind = "image/svg+xml" if chosen is svg else "image/png"
             uri = f"data:{kind};base64,{base64.b64encode(chosen.read_bytes()).decode()}"
-        entries.append(
-            {
-                "study": entry.study,
-                "name": entry.name,
-                "title": entry.title,
-                "caption": entry.caption,
-                "uri": uri,
-                "reason": entry.reason,
-                "command": entry.command,
-            }
-        )
+        entries.append({**asdict(entry), "uri": uri})
     return entries
 
 
-def _searches(data: ReportData, study: str, names: dict[str, str]) -> list[dict[str, Any]]:
+def _searches(results: Results, study: str) -> list[dict[str, Any]]:
     found = []
-    for entry in data.manifests[study].get("searches") or []:
-        record = data.searches.get(entry["id"])
+    for label, search in results.searches(study).items():
+        record = results.data.searches.get(search)
         if record is None:
             continue
-        candidates = record.get("candidates") or []
-        parameters = list(dict.fromkeys(name for one in candidates for name in one.get("hyperparameters") or {}))
+        parameters = list(dict.fromkeys(name for one in record.candidates for name in one.hyperparameters))
         found.append(
             {
-                "title": names.get(str(entry["label"]), str(entry["label"])),
-                "objective": str(record.get("objective") or "score").replace("_", " "),
-                "chosen": _values(record.get("chosen")),
-                "paper": _values(record.get("paper_value")),
-                "reason": str(record.get("reason") or ""),
+                "title": results.labels[study].get(label, label),
+                "objective": record.objective.replace("_", " "),
+                "chosen": _values(record.chosen),
+                "paper": _values(record.paper_value),
+                "reason": record.reason,
                 "parameters": parameters,
-                "candidates": [_candidate(one, record, parameters) for one in candidates],
+                "candidates": [_candidate(one, record, parameters) for one in record.candidates],
             }
         )
     return found
 
 
-def _candidate(one: dict[str, Any], record: dict[str, Any], parameters: list[str]) -> dict[str, Any]:
-    values, chosen = one.get("hyperparameters") or {}, record.get("chosen") or {}
-    score = one.get("value")
+def _candidate(one: CandidateEntry, record: SearchRecord, parameters: list[str]) -> dict[str, Any]:
+    values, chosen = one.hyperparameters, record.chosen or {}
     return {
         "values": [str(values.get(name, "")) for name in parameters],
-        "score": score if isinstance(score, int | float) else None,
-        "epochs": one.get("epochs"),
-        "state": "pruned" if one.get("pruned") else str(one.get("state") or ""),
+        "score": one.value,
+        "epochs": one.epochs,
+        "state": one.state,
         "chosen": bool(chosen) and all(values.get(name) == value for name, value in chosen.items()),
-        "trial": str(one.get("trial") or "")[:16],
+        "trial": layout.short(one.trial),
     }
 
 

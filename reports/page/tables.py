@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from reports.tables.table import Cell, Table
+from reports.tables.table import Table, TableCell
 
 
 @dataclass(frozen=True)
 class PageCell:
-    cell: Cell
+    cell: TableCell
     target: str  # id of the trials behind it, "" when there are none
     values: str  # per seed, for the dialog
 
@@ -41,7 +41,7 @@ class PageTable:
 def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> PageTable:
     title = f"Table {table.number}: {table.title}" if table.number else table.title
 
-    def place(cell: Cell) -> PageCell:
+    def place(cell: TableCell) -> PageCell:
         target = targets.get((cell.key.study, cell.label), "") if cell.label else ""
         values = ""
         if cell.sample is not None and cell.seeds:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from reports.names import attack_name
 from reports.results import Results
+from trainers.config import TrialConfig
 
 LOG_LINES = 20
 
@@ -51,7 +52,7 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
     rows_of = {str(label): group for label, group in cells.groupby("label", sort=False)}
     table = data.evaluations[data.evaluations["trial"].isin(set(cells["trial"]))]
     evaluations = {str(trial): group for trial, group in table.groupby("trial", sort=False)}
-    configs = data.manifests[study].get("config_by_label") or {}
+    configs = results.configs(study)
     found = []
     for place, (label, display) in enumerate(results.labels[study].items()):
         rows = [dict(zip(cells.columns, row, strict=True)) for row in rows_of[label].itertuples(index=False)]
@@ -65,7 +66,7 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
                 display=display,
                 state=_state(rows),
                 hyperparameters=_pairs(results.hyperparameters[study, label]),
-                config=json.dumps(configs.get(label) or {}, indent=1, ensure_ascii=False, sort_keys=True),
+                config=_shown(configs.get(label)),
                 seeds=tuple(int(row["seed"]) for row in rows),
                 facts=_facts(rows),
                 evaluations=lines,
@@ -74,6 +75,11 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
             )
         )
     return found
+
+
+def _shown(config: TrialConfig | None) -> str:
+    content = config.model_dump(mode="json", exclude={"seed"}) if config else {}
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
 
 
 def failed_trials(results: Results) -> list[FailedTrial]:

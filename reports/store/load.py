@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import gc
+import hashlib
 import io
-import os
-import re
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,24 +14,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.store.reading import Found, read_record, read_trials
-from reports.store.rows import EVALUATION_COLUMNS, Problem, Record
+from reports.store.cache import RowCache
+from reports.store.rows import CELL_COLUMNS, EVALUATION_COLUMNS, Row, evaluation_row, planned_row, trial_row
 from sweep.errors import UserError
-from sweep.store.base import Store, open_store
+from sweep.store import layout
+from sweep.store.base import Entry, Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.opening import open_store
+from sweep.store.records import (
+    DiagnosticsRecord,
+    EvaluationRecord,
+    Manifest,
+    Record,
+    SearchRecord,
+    TrialRecord,
+    unpack,
+)
 
-__all__ = ["Diagnostics", "Problem", "Record", "ReportData", "load", "unpack"]
 
-TRIAL_FOLDER = re.compile(r"[0-9a-f]{16}")
+@dataclass(frozen=True)
+class Problem:
+    """A record that was left out, and why."""
 
-CELL_COLUMNS = [
-    *("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "config"),
-    *("checkpoints", "metrics", "last_epoch", "versions", "commit", "device", "wall_seconds", "command", "log"),
-]
+    path: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    summary: Record
+    summary: dict[str, float | None]
     arrays: dict[str, np.ndarray]
 
 
@@ -51,107 +59,90 @@ class ReportData:
     """
 
     store: Store
-    manifests: dict[str, Record]
+    manifests: dict[str, Manifest]
     cells: pd.DataFrame
     evaluations: pd.DataFrame
-    searches: dict[str, Record] = field(default_factory=dict)
+    searches: dict[str, SearchRecord] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _verdicts: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
-        return str(self.manifests[study]["checkpoint"])
+        return self.manifests[study].checkpoint
 
     def curve(self, trial: str) -> pd.DataFrame:
         """One row per epoch; empty when the trial has no record."""
-        path = f"trials/{trial}/record.json"
-        if not self.store.exists(path):
-            return pd.DataFrame()
-        return pd.DataFrame(self.store.read_json(path).get("curve") or [])
+        try:
+            record = self.store.trial_record(trial)
+        except BrokenRecord as fault:
+            self._note(fault)
+            record = None
+        return pd.DataFrame(record.curve if record else [])
 
     def verdicts(self, path: str) -> np.ndarray:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
         return unpack(*self._verdicts[path])
 
     def clean_verdicts(self, path: str) -> np.ndarray:
-        record = self.store.read_json(path)
-        return unpack(record["clean"], int(record["images"]))
+        record = self.store.record(EvaluationRecord, path)
+        assert record.clean is not None
+        return unpack(record.clean, record.images)
 
     def phase_verdicts(self, path: str) -> dict[str, np.ndarray]:
         """AutoAttack: who is left after each phase, in the order of the attack."""
-        record = self.store.read_json(path)
-        return {name: unpack(bits, int(record["images"])) for name, bits in (record.get("phases") or {}).items()}
+        record = self.store.record(EvaluationRecord, path)
+        return {name: unpack(bits, record.images) for name, bits in record.phases.items()}
 
     def diagnostics(self, trial: str, checkpoint: str, study: str | None = None) -> Diagnostics | None:
         """Those with the settings that the study asks for, or else those on most images."""
-        path = self._diagnostics_path(trial, checkpoint, study)
-        record = self._diagnostics_record(path) if path else None
-        if path is None or record is None:
+        record = self._diagnostics_record(trial, checkpoint, study)
+        if record is None:
             return None
-        arrays: dict[str, np.ndarray] = {}
         try:
-            if record.get("arrays"):
-                content = self.store.read(f"diagnostics/{trial}/{record['arrays']}")
-                with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-                    arrays = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as fault:
-            self._note(path, str(fault))
+            content = self.store.read(record.arrays_path)
+            if record.arrays_sha256 not in (None, hashlib.sha256(content).hexdigest()):
+                raise ValueError(
+                    f"{record.arrays} is not the file that was written; running the study computes it again"
+                )
+            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+                return Diagnostics(record.summary, {name: archive[name] for name in archive.files})
+        except Exception as fault:  # a dozen types, by the kind of damage; one file is no reason for no report
+            self._note(BrokenRecord(record.path, str(fault) or type(fault).__name__))
             return None
-        return Diagnostics(record.get("summary") or {}, arrays)
 
-    def diagnostics_summary(self, trial: str, checkpoint: str, study: str | None = None) -> Record:
+    def diagnostics_summary(self, trial: str, checkpoint: str, study: str | None = None) -> dict[str, float | None]:
         """The summary alone: tables need no arrays, which are megabytes for a full data set."""
-        path = self._diagnostics_path(trial, checkpoint, study)
-        record = self._diagnostics_record(path) if path else None
-        return (record or {}).get("summary") or {}
+        record = self._diagnostics_record(trial, checkpoint, study)
+        return record.summary if record else {}
 
-    def _diagnostics_record(self, path: str) -> Record | None:
-        found = read_record(self.store, path, "diagnostics")
-        if isinstance(found, Problem):
-            self._note(found.path, found.reason)
-            return None
-        return found
-
-    def _diagnostics_path(self, trial: str, checkpoint: str, study: str | None) -> str | None:
-        """Each file has its settings in its name: studies with different ones may share a trial."""
+    def _diagnostics_record(self, trial: str, checkpoint: str, study: str | None) -> DiagnosticsRecord | None:
+        """Each has its settings in its name: studies with different ones may share a trial."""
         paths = self._diagnostics.get((trial, checkpoint), [])
-        if len(paths) < 2:
-            return paths[0] if paths else None
-        names = [study] if study else self.cells.loc[self.cells["trial"] == trial, "study"]
-        evaluations = [self.manifests[name].get("study", {}).get("evaluation", {}) for name in names]
-        asked = [(one.get("epsilon"), one.get("images")) for one in evaluations]
+        found = list(self.store.records(DiagnosticsRecord, sorted(paths), self._note))
+        if len(found) < 2:
+            return found[0] if found else None
+        names = [study] if study else list(self.cells.loc[self.cells["trial"] == trial, "study"])
+        asked = [(one.epsilon, one.images) for one in (self.manifests[name].evaluation for name in names)]
+        return max(
+            found, key=lambda one: ((one.epsilon, one.images) in asked, float(one.summary.get("images_train") or 0.0))
+        )
 
-        def rank(path: str) -> tuple[bool, float]:
-            found = self._diagnostics_record(path)
-            if found is None:
-                return False, -1.0
-            images = (found.get("summary") or {}).get("images_train")
-            return (found.get("epsilon"), found.get("images")) in asked, float(images or 0.0)
-
-        return max(sorted(paths), key=rank)
-
-    def _note(self, path: str, reason: str) -> None:
-        problem = Problem(path, reason)
+    def _note(self, fault: BrokenRecord) -> None:
+        problem = Problem(fault.path, fault.reason)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
-def unpack(text: str, images: int) -> np.ndarray:
-    """The booleans behind base64 of np.packbits."""
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8), count=images)
-    return bits.astype(bool)
-
-
-def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> ReportData:
-    """The records of the named studies, or of all studies in the store."""
-    if isinstance(store, str | Path):
-        store = open_store(store)
-        folder = store.local("")
-        if folder is not None and not folder.is_dir():
-            raise UserError(f"there is no store at {store.uri}; --store names its place, python -m sweep.run makes one")
+def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache: Path | None = None) -> ReportData:
+    """The records of the named studies, or of all studies in the store; `cache` is a folder for rows read before."""
+    opened = store if isinstance(store, Store) else _existing(store)
     problems: list[Problem] = []
-    manifests = _manifests(store, problems)
+
+    def skip(fault: BrokenRecord) -> None:
+        problems.append(Problem(fault.path, fault.reason))
+
+    manifests = opened.manifests(skip)
     if studies is not None:
         wanted = list(dict.fromkeys(studies))
         absent = [name for name in wanted if name not in manifests]
@@ -159,44 +150,58 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None) -> Rep
             known = ", ".join(sorted(manifests)) or "none"
             raise UserError(f"the store has no study {', '.join(map(repr, absent))}; it has: {known}")
         manifests = {name: manifests[name] for name in wanted}
-    _note_foreign(store, problems)
-    planned = _plan(manifests, problems)
-    names = sorted({row["trial"] for row in planned if TRIAL_FOLDER.fullmatch(row["trial"])})
+    planned = [planned_row(name, cell) for name, manifest in manifests.items() for cell in manifest.cells]
+    trials = {row["trial"] for row in planned}
+    found = _Entries(opened, trials, skip)
+    rows = RowCache(cache)
     with no_collection():
-        found = read_trials(store, names)
-        cells = _cells(planned, found)
-        evaluations, verdicts = _evaluations(found)
-    problems += sorted(found.problems, key=lambda problem: problem.path)
-    searches = _searches(store, manifests, problems)
+        outcomes = rows.rows(opened, TrialRecord, found.of(TrialRecord), trial_row, skip)
+        evaluations = rows.rows(opened, EvaluationRecord, found.of(EvaluationRecord), evaluation_row, skip)
+        by_trial = {row["trial"]: row for row in outcomes}
+        cells = _frame(CELL_COLUMNS, [{**row, **by_trial.get(row["trial"], {})} for row in planned])
+        frame = _frame(EVALUATION_COLUMNS, evaluations)
+    searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
+    records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
     diagnostics: dict[tuple[str, str], list[str]] = {}
-    for path in store.list("diagnostics/"):
-        if path.endswith(".json") and path.count("/") == 2:
-            _, trial, name = path.split("/")
-            diagnostics.setdefault((trial, name.removesuffix(".json").partition("-")[0]), []).append(path)
-    return ReportData(store, manifests, cells, evaluations, searches, problems, diagnostics, verdicts)
+    for entry in found.of(DiagnosticsRecord):
+        _, trial, name = entry.path.split("/")
+        diagnostics.setdefault((trial, name.removesuffix(".json").partition("-")[0]), []).append(entry.path)
+    return ReportData(
+        opened,
+        manifests,
+        cells,
+        frame,
+        {record.id: record for record in records},
+        sorted(problems, key=lambda problem: problem.path),
+        diagnostics,
+        {row["path"]: (row["verdicts"], row["images"]) for row in evaluations},
+    )
 
 
-def _keep(found: Record | Problem, problems: list[Problem]) -> Record | None:
-    if isinstance(found, Problem):
-        problems.append(found)
-        return None
-    return found
+class _Entries:
+    """What is listed of the trials that are asked for, by kind of record."""
+
+    def __init__(self, store: Store, trials: set[str], skip: Any) -> None:
+        self._found: dict[str, list[Entry]] = {}
+        for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS):
+            for entry in store.entries(folder):
+                kind = layout.kind_at(entry.path)
+                name = entry.path.split("/")[1]
+                if kind == TrialRecord.kind and not layout.SHORT_NAME.fullmatch(name):
+                    skip(BrokenRecord(entry.path, "foreign: the folder is not a trial's name"))
+                elif kind is not None and name in trials:
+                    self._found.setdefault(kind, []).append(entry)
+
+    def of(self, kind: type[Record]) -> list[Entry]:
+        return sorted(self._found.get(kind.kind, []), key=lambda entry: entry.path)
 
 
-def _manifests(store: Store, problems: list[Problem]) -> dict[str, Record]:
-    manifests = {}
-    for path in store.list("studies/"):
-        if not path.endswith(".json"):
-            continue
-        record = _keep(read_record(store, path, "study"), problems)
-        if record is None:
-            continue
-        lacking = [key for key in ("name", "dataset", "model", "checkpoint", "cells", "seeds") if key not in record]
-        if lacking:
-            problems.append(Problem(path, f"broken: lacks {', '.join(lacking)}"))
-        else:
-            manifests[str(record["name"])] = record
-    return manifests
+def _existing(store: str | Path) -> Store:
+    opened = open_store(store)
+    folder = opened.local("")
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"there is no store at {opened.uri}; --store names its place, python -m sweep.run makes one")
+    return opened
 
 
 @contextmanager
@@ -211,73 +216,9 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _note_foreign(store: Store, problems: list[Problem]) -> None:
-    folder = store.local("trials")
-    if folder is None:
-        names = {path.split("/")[1] for path in store.list("trials/")}
-    else:
-        names = set(os.listdir(folder)) if folder.is_dir() else set()
-    for name in sorted(names):
-        if not TRIAL_FOLDER.fullmatch(name) and store.exists(f"trials/{name}/record.json"):
-            problems.append(Problem(f"trials/{name}/record.json", "foreign: the folder is not a trial's name"))
-
-
-def _plan(manifests: dict[str, Record], problems: list[Problem]) -> list[Record]:
-    """One row per study, label and seed, as the studies want them."""
-    planned = []
-    for name, manifest in manifests.items():
-        for cell in manifest["cells"]:
-            try:
-                planned.append(_planned(name, cell))
-            except (KeyError, TypeError, ValueError) as fault:
-                problems.append(Problem(f"studies/{name}.json", f"broken cell: {type(fault).__name__}: {fault}"))
-    return planned
-
-
-def _cells(planned: list[Record], found: Found) -> pd.DataFrame:
-    trials = {row["trial"]: row for row in found.trials}
-    rows = [{**row, **trials.get(row["trial"], {})} for row in planned]
-    return _frame({name: [row.get(name) for row in rows] for name in CELL_COLUMNS})
-
-
-def _planned(study: str, cell: Record) -> Record:
-    return {
-        "study": study,
-        "label": str(cell["label"]),
-        "display": str(cell.get("display") or cell["label"]),
-        "method": str(cell["method"]),
-        "hyperparameters": dict(cell.get("hyperparameters") or {}),
-        "seed": int(cell["seed"]),
-        # None while a search has still to choose the hyperparameters.
-        "trial": str(cell["trial"] or "")[:16],
-        "status": "missing" if cell["trial"] else "waiting",
-    }
-
-
-def _evaluations(found: Found) -> tuple[pd.DataFrame, dict[str, tuple[str, int]]]:
-    """The frame, and by path the verdicts as stored: two kilobytes each, read once."""
-    empty: list[tuple[Any, ...]] = [()] * (len(EVALUATION_COLUMNS) + 1)
-    *columns, verdicts = zip(*found.evaluations, strict=True) if found.evaluations else empty
-    frame = _frame(dict(zip(EVALUATION_COLUMNS, columns, strict=True)))
-    stored = dict(zip(frame["path"], zip(verdicts, frame["images"], strict=True), strict=True))
-    return frame, stored
-
-
-def _frame(columns: dict[str, Sequence[Any]]) -> pd.DataFrame:
+def _frame(columns: Sequence[str], rows: Sequence[Row]) -> pd.DataFrame:
     """Columns of plain objects: pandas' own string columns are slow to walk through, and dictionaries stay as read."""
     numbers = {"seed": "int64", "images": "int64", "accuracy": "float64"}
     return pd.DataFrame(
-        {name: pd.Series(values, dtype=numbers.get(name, "object")) for name, values in columns.items()}
+        {name: pd.Series([row.get(name) for row in rows], dtype=numbers.get(name, "object")) for name in columns}
     )
-
-
-def _searches(store: Store, manifests: dict[str, Record], problems: list[Problem]) -> dict[str, Record]:
-    searches = {}
-    for manifest in manifests.values():
-        for entry in manifest.get("searches") or []:
-            path = f"searches/{entry['id']}/record.json"
-            if entry["id"] not in searches and store.exists(path):
-                record = _keep(read_record(store, path, "search"), problems)
-                if record is not None:
-                    searches[str(entry["id"])] = record
-    return searches

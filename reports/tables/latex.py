@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from reports.results import Results
-from reports.tables.table import Cell, Table, p_text
+from reports.tables.table import Table, TableCell, p_text
 
 PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
@@ -54,7 +54,7 @@ def _printable(sign: str) -> bool:
     return " " <= sign <= "~" or ("À" <= sign <= "ÿ" and sign not in "ÐÞðþ÷")
 
 
-def cell_text(cell: Cell) -> str:
+def cell_text(cell: TableCell) -> str:
     noted = escape(cell.marks)
     if cell.sample is None:
         return escape(cell.hole) + noted
@@ -107,7 +107,7 @@ def document(tables: Iterable[Table]) -> str:
 
 
 def numbers(results: Results, tables: Iterable[Table]) -> str:
-    """`\\DigitsSovrAutoattack` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
+    """`\\StudyLabelMeasure` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
     lines = ["% One macro per number. \\input this file and a text never goes stale."]
     taken: dict[str, list[str]] = {}
     for table in tables:
@@ -137,11 +137,11 @@ def _macro(name: str, value: str) -> str:
     return rf"\newcommand{{\{name}}}{{{value}}}"
 
 
-def macro_words(results: Results, cell: Cell) -> list[str]:
+def macro_words(results: Results, cell: TableCell) -> list[str]:
     """Study, label and measure; radius and checkpoint only where they are not the study's own."""
     key = cell.key
     words = [key.study, cell.label, key.measure]
-    if key.epsilon and key.epsilon != str(results.data.manifests[key.study].get("epsilon", "8/255")):
+    if key.epsilon and key.epsilon != results.epsilon(key.study):
         words.append(f"eps {key.epsilon}")
     if (
         key.checkpoint

@@ -36,7 +36,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     key: Key
     sample: Sample | None = None
     planned: int = 0  # seeds the study asks for; 0: the study does not have this cell
@@ -95,10 +95,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rounding:
-    """As the paper prints: the spread to one significant digit, the mean to the spread's last digit.
+    """The spread to one significant digit, the mean to the spread's last digit.
 
-    `decimals` is the least number of decimals of a mean (the paper: 48.0±0.2, 50.44±0.09, 37.7±1). With `digits`, a
-    mean shows so many significant digits, without trailing zeros (-0.0293±0.02, -0.68±0.02).
+    `decimals` is the least number of decimals of a mean (1: 20.0±0.2, 20.44±0.09, 20.4±1). With `digits`, a mean shows
+    so many significant digits, without trailing zeros (3: -0.0123±0.02, -0.12±0.02).
     """
 
     decimals: int = 1
@@ -139,7 +139,7 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     header: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,15 @@ class Table:
     number: int | None = None
     notes: tuple[str, ...] = ()
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[TableCell]:
         for block in self.blocks:
             for row in block.rows:
                 yield from row.cells
+
+    @property
+    def planned(self) -> bool:
+        """Whether a study of the store has any of its cells."""
+        return any(cell.planned for cell in self.cells())
 
     @property
     def filled(self) -> int:
@@ -188,7 +193,7 @@ def with_best(table: Table) -> Table:
     return replace(table, blocks=tuple(blocks))
 
 
-def _families(table: Table, grid: list[list[Cell]]) -> Iterator[list[tuple[int, int]]]:
+def _families(table: Table, grid: list[list[TableCell]]) -> Iterator[list[tuple[int, int]]]:
     if table.compare == "column":
         for x in range(len(table.columns)):
             yield [(y, x) for y in range(len(grid))]
@@ -219,7 +224,7 @@ def same_mean(first: float, second: float) -> bool:
     return math.isclose(first, second, rel_tol=1e-9, abs_tol=NO_SPREAD)
 
 
-def _mark(cells: list[Cell], best: str) -> list[Cell]:
+def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     samples = [cell.sample for cell in cells]
     index = best_index(samples, best)
     if index is None:

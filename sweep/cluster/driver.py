@@ -22,7 +22,7 @@ from sweep.work.stopping import StopSignals
 from sweep.work.summary import Summary
 from sweep.work.tasks import Setting
 from sweep.work.work import Work
-from trainers import plugins
+from trainers import registry
 
 
 def compute(
@@ -63,7 +63,7 @@ def _compute(
         preflight.check(study, store, resources, data_dir)
         if stop.asked():
             raise KeyboardInterrupt
-        setting = Setting(store.uri, str(data_dir), resources.cpus, plugins.sources(), commit(), command)
+        setting = Setting(store.uri, str(data_dir), resources.cpus, registry.sources(), commit(), command)
         watch: Watch
 
         def may_start() -> bool:

@@ -23,10 +23,10 @@ from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, states
-from sweep.trials.cost import PRUNED_SHARE, attack_cost, budget_hours, training_seconds
+from sweep.trials.cost import PRUNED_SHARE, budget_hours, training_seconds
 from sweep.trials.disk import planned_bytes
 from sweep.trials.provenance import device, device_name
-from trainers import plugins
+from trainers import composition, models, registry
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 from trainers.data.bundle import DataBundle
@@ -102,8 +102,7 @@ def describe(cost: Mapping[str, Any]) -> str:
 
 
 def evaluation_seconds(evaluation: Evaluation, speed: Mapping[str, float]) -> float:
-    attack = evaluation.attack
-    return evaluation.images * speed["pass"] * attack_cost(attack.kind, attack.steps)
+    return evaluation.cost * speed["pass"]
 
 
 def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]:
@@ -136,7 +135,7 @@ def _measure_all(
     texts = [config.model_dump_json() for config in configs]
     if address is None:
         resources, at_once = devices.local_resources(study, os.cpu_count() or 1)
-        answers = measure(texts, resources.cpus, plugins.sources())
+        answers = measure(texts, resources.cpus, registry.sources())
     else:
         with connected(address):
             chosen = devices.choose(study)
@@ -144,14 +143,14 @@ def _measure_all(
             if not any(chosen.fits(node["Resources"]) for node in devices.nodes()):
                 raise UserError(f"one trial needs {chosen}, but no node of the cluster has that much")
             task = ray.remote(num_cpus=chosen.cpus, num_gpus=chosen.gpus, max_retries=1)(measure)
-            answers = ray.get(task.remote(texts, chosen.cpus, plugins.sources()))
+            answers = ray.get(task.remote(texts, chosen.cpus, registry.sources()))
     return dict(zip(map(_key, configs), answers["speeds"], strict=True)), at_once, str(answers["device"])
 
 
 def measure(texts: Sequence[str], cpus: float, sources: Mapping[str, str]) -> dict[str, Any]:
     """Times steps of these configurations on random images, on the device of this process."""
     for name, source in sources.items():
-        plugins.load_source(name, source)
+        registry.load_source(name, source)
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, int(cpus)))
     try:
@@ -165,7 +164,7 @@ def _speed(config: TrialConfig, device: str) -> dict[str, float]:
     """Seconds of one optimizer step, and of one forward-backward pass per image."""
 
     facts = dataset_facts(config.dataset)
-    quick = device == "cuda" or config.model == "small_cnn"
+    quick = device == "cuda" or models.numbers(config.model, facts.classes, facts.shape) < 10**6
     sample = config.recipe.batch_size if quick else min(SAMPLE_CPU, config.recipe.batch_size)
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2 * sample, *facts.shape), dtype=torch.uint8, generator=generator)
@@ -177,8 +176,17 @@ def _speed(config: TrialConfig, device: str) -> dict[str, float]:
     selection = config.selection.model_copy(
         update={"validation": 0, "images": None, "every": 10**6, "protocol": "paper"}
     )
+    wrappers = {name: wrapper for name, wrapper in config.wrappers.items() if not wrapper.needs_files}
+    name = "+".join((composition.parse(config.method)[0], *wrappers))
     short = config.model_copy(
-        update={"recipe": recipe, "selection": selection, "train_images": None, "test_images": None, "ddpm": None}
+        update={
+            "method": name,
+            "wrappers": wrappers,
+            "recipe": recipe,
+            "selection": selection,
+            "train_images": None,
+            "test_images": None,
+        }
     )
     with tempfile.TemporaryDirectory(prefix="robustsweep-cost-") as folder:
         training = Training(short, Path(folder), None, torch.device(device), bundle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,13 +22,12 @@ from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials.disk import planned_bytes
-from trainers import data
-from trainers.data.synthetic import open_synthetic
+from trainers import data, registry
+from trainers.wrapper import Wrapper
 
 PROBE_SECONDS = 60.0
 VERSIONS = ("torch", "ray", "optuna", "numpy", "pyautoattack")
 SPARE_BYTES = 100 * 1024**2
-NEEDS_NO_FILES = ("digits",)
 
 
 @dataclass
@@ -50,9 +49,9 @@ def check(study: Study, store: Store, resources: TrialResources, data_dir: Path)
     except OSError as fault:
         raise UserError(f"store {store.uri} is not writable: {fault}; choose another with --store") from None
     try:
-        wanted = (study.dataset, str(data_dir), _synthetic_files(study))
+        wanted = (study.dataset, str(data_dir), _wrappers(study), registry.sources())
         here = probe(store.uri, mark, *wanted, download=True)
-        found = [here, *_others(store.uri, mark, *wanted)]
+        found = [here, *_others([store.uri, mark, *wanted])]
         if here.store is None:
             here.store = _replies(store, mark, found)
     finally:
@@ -107,26 +106,34 @@ def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
     ]
 
 
-def _synthetic_files(study: Study) -> tuple[str, ...]:
+def _wrappers(study: Study) -> list[Wrapper]:
+    """Those of the study's methods that need files."""
     configs = [study.config(label) for label in study.labels]
-    return tuple(dict.fromkeys(config.ddpm.file for config in configs if config.ddpm is not None))
+    return [wrapper for config in configs for wrapper in config.wrappers.values() if wrapper.needs_files]
 
 
 def probe(
-    store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str], *, download: bool = False
+    store_uri: str,
+    mark: str,
+    dataset: str,
+    data_dir: str,
+    wrappers: Sequence[Wrapper] = (),
+    plugins: Mapping[str, str] | None = None,
+    *,
+    download: bool = False,
 ) -> NodeFacts:
     """Looks at the node that runs it. Only the driver downloads: two nodes may share the folder."""
     facts = NodeFacts(platform.node(), _versions())
     facts.store = _store_fault(store_uri, mark)
-    if dataset not in NEEDS_NO_FILES or synthetic:
-        known = data.dataset_facts(dataset)
-        try:
-            if dataset not in NEEDS_NO_FILES:
-                data.load(dataset, data_dir, download=download)
-            for file in synthetic:
-                open_synthetic(file, Path(data_dir), known.shape, known.classes)
-        except data.DataMissing as fault:
-            facts.data = str(fault)
+    for name, source in (plugins or {}).items():
+        registry.load_source(name, source)
+    try:
+        if data.needs_files(dataset):
+            data.load(dataset, data_dir, download=download)
+        for wrapper in wrappers:
+            wrapper.check_files(data.dataset_facts(dataset), Path(data_dir))
+    except data.DataMissing as fault:
+        facts.data = str(fault)
     return facts
 
 
@@ -157,7 +164,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: Sequence[str]) -> list[NodeFacts]:
+def _others(question: Sequence[Any]) -> list[NodeFacts]:
     """The same question to all other nodes at once."""
     own = ray.get_runtime_context().get_node_id()
     asked: dict[Any, str] = {}
@@ -165,7 +172,7 @@ def _others(store_uri: str, mark: str, dataset: str, data_dir: str, synthetic: S
         if node["NodeID"] != own:
             where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-            asked[task.remote(store_uri, mark, dataset, data_dir, synthetic)] = node["NodeManagerHostname"]
+            asked[task.remote(*question)] = node["NodeManagerHostname"]
     if not asked:
         return []
     answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)

@@ -24,7 +24,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.work.tasks import Setting, Task, Workplace
-from trainers import plugins
+from trainers import registry
 
 LOG_LINES = 40
 
@@ -41,7 +41,7 @@ def run(task: Task, setting: Setting, report: Report) -> None:
     folder = layout.trial_folder(task.trial)
     with _fresh_process(setting.cpus), _scratch(store, folder) as place, _log(store, task, place):
         for name, source in setting.plugins.items():
-            plugins.load_source(name, source)
+            registry.load_source(name, source)
         started = time.time()
         try:
             state = task.run(Workplace(setting, store, place, report))

@@ -8,9 +8,9 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
+from trainers.attack import EvaluationAttack
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
-from trainers.suites import EvaluationAttack
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Evaluation:
         """Of the test set."""
         first = self.attack.images[0] if self.attack.images else 0
         return slice(first, first + self.images)
+
+    @property
+    def cost(self) -> float:
+        """In the same unit as that of trainings."""
+        return self.images * self.attack.cost
 
     @property
     def piece(self) -> int:

@@ -13,8 +13,8 @@ from sweep.evaluation.checkpoints import data_set, trial_model
 from sweep.store.base import Store
 from sweep.store.records import DiagnosticsRecord
 from sweep.trials.provenance import device_name, versions
-from trainers.config import as_float
 from trainers.diagnostics import diagnose
+from trainers.values import as_float
 
 
 def stored_diagnosis(store: Store, wanted: Diagnosis) -> DiagnosticsRecord | None:

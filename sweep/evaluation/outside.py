@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import re
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,10 @@ from torch import nn
 
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
-from trainers import models
+from trainers import models, user_file
 from trainers.data import dataset_facts
 from trainers.evaluate import ready
+from trainers.network import Architecture
 
 _WRAPPINGS = ("state_dict", "model", "net", "model_state_dict")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
@@ -92,38 +91,23 @@ def _is_weight(name: Any, value: Any) -> bool:
 
 
 def _network(outside: Outside) -> Any:
-
     facts = dataset_facts(outside.dataset)
-    if ".py:" in outside.model:
-        return _made_by_factory(outside.model, facts.classes)
     mean, std = (facts.mean, facts.std) if outside.standardize else (None, None)
     try:
+        if ".py:" in outside.model:
+            return _made_by_factory(outside.model, facts.classes, facts.shape, mean, std)
         return models.build(outside.model, facts.classes, shape=facts.shape, mean=mean, std=std)
     except ValueError as fault:
-        raise UserError(f"{fault} (or a file with a function that builds one: factory.py:function)") from None
+        hint = "" if ".py:" in outside.model else " (or a file with a function that builds one: factory.py:function)"
+        raise UserError(f"{fault}{hint}") from None
 
 
-def _made_by_factory(text: str, classes: int) -> Any:
-    """The user's own network: a function of no argument or of the number of classes, named on the command line."""
-
-    path, _, name = text.rpartition(":")
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise UserError(f"model factory {path} does not exist")
-    specification = importlib.util.spec_from_file_location(f"robustsweep_factory_{file.stem}", file)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
+def _made_by_factory(text: str, *given: Any) -> Any:
+    """The user's own network: an Architecture, or a function of as many of (classes, shape, mean, std) as it takes."""
+    found = user_file.attribute(text, "model factory")
+    function = found.build if isinstance(found, Architecture) else found
     try:
-        specification.loader.exec_module(module)
-    except Exception as fault:
-        raise UserError(f"model factory {path} cannot be imported: {type(fault).__name__}: {fault}") from fault
-    function = getattr(module, name, None)
-    if not callable(function):
-        found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UserError(f"model factory {path} has no function {name!r}; it has: {', '.join(found) or 'none'}")
-    try:
-        model = function(classes) if inspect.signature(function).parameters else function()
+        model = function(*given[: len(inspect.signature(function).parameters)])
     except Exception as fault:
         raise UserError(f"{text} failed: {type(fault).__name__}: {fault}") from fault
     if not isinstance(model, nn.Module):

@@ -10,7 +10,7 @@ from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
-from trainers.attacks.autoattack import joined_warnings, square_warning
+from trainers.perturbation.autoattack import joined_warnings, square_warning
 
 
 class EvaluationProgress:
@@ -65,7 +65,7 @@ class EvaluationProgress:
         evaluation, attack = self.evaluation, self.evaluation.attack
         warnings = [warning for shard in self.finished for warning in shard.warnings]
         phases = {}
-        if attack.components is not None:
+        if len(attack.phases) > 1:
             accuracies = {phase: float(alive.mean()) for phase, alive in self.after.items()}
             warnings += square_warning(accuracies)
             phases = {phase: pack(alive) for phase, alive in self.after.items() if phase != "clean"}

@@ -16,10 +16,11 @@ from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.checkpoints import trial_parts
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
-from trainers.config import CHECKPOINTS, Amount, as_float
+from trainers.attack import EvaluationAttack
+from trainers.config import CHECKPOINTS
 from trainers.data import dataset_facts
 from trainers.evaluate import pixels
-from trainers.suites import EvaluationAttack
+from trainers.values import Amount, as_float
 
 
 class Subject:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 from sweep.errors import UserError
 
-_CHECKSUM = re.compile(rb',?"sha256":"([0-9a-f]{64})"')
+_KEY = b'"sha256":"'
 # What a user does about a broken record, by the folder that it is in.
 _WAYS_OUT = {
     "studies": "running the study again writes it anew",
@@ -43,11 +44,9 @@ def encode(record: Mapping[str, Any]) -> bytes:
 def decode(path: str, data: bytes) -> dict[str, Any]:
     """The record without its checksum, which was compared."""
     try:
-        record = json.loads(data)
+        record = from_json(data, allow_inf_nan=False)  # several times faster than json's parser
     except ValueError as fault:
         raise BrokenRecord(path, f"not JSON ({fault})") from None
-    except RecursionError:
-        raise BrokenRecord(path, "nested too deeply") from None
     if not isinstance(record, dict) or not isinstance(record.get("sha256"), str):
         raise BrokenRecord(path, "no checksum")
     expected = record.pop("sha256")
@@ -59,14 +58,11 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
 
 def is_intact(data: bytes) -> bool:
     """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
-    places = list(_CHECKSUM.finditer(data))
-    if not places:
-        return False
-    found = places[-1]  # weights have checksums too, which stand before the record's own
-    rest = data[: found.start()] + data[found.end() :]
-    # A record whose first key is the checksum leaves the comma that followed it.
-    rest = b"{" + rest[2:] if rest.startswith(b"{,") else rest
-    return hashlib.sha256(rest).hexdigest().encode() == found[1]
+    before, key, after = data.rpartition(_KEY)  # the last one: weights have checksums too, which stand before it
+    expected, rest = after[:64], after[65:]
+    # One comma goes with the key: the one before it, or the one after when it is the first key.
+    whole = before[:-1] + rest if before.endswith(b",") else before + rest.removeprefix(b",")
+    return bool(key) and hashlib.sha256(whole).hexdigest().encode() == expected
 
 
 def canonical(value: Any) -> Any:

@@ -12,20 +12,26 @@ WEIGHTS = ".safetensors"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
-_RECORDS = {
-    "trial": re.compile(r"trials/[^/]+/record\.json"),
-    "evaluation": re.compile(r"evaluations/[^/]+/[^/]+/[^/]+\.json"),
-    "diagnostics": re.compile(r"diagnostics/[^/]+/[^/]+\.json"),
-    "search": re.compile(r"searches/[^/]+/record\.json"),
-    "candidate": re.compile(r"searches/[^/]+/candidates/[^/]+\.json"),
-    "study": re.compile(r"studies/[^/]+\.json"),
-    "shard": re.compile(r"evaluations/[^/]+/[^/]+/[^/]+/shard-[^/]+\.json"),
-}
 
 
 def kind_at(path: str) -> str | None:
     """The kind of record that belongs at a path; None for all that is no record."""
-    return next((kind for kind, pattern in _RECORDS.items() if pattern.fullmatch(path)), None)
+    match path.split("/"):
+        case ["trials", _, "record.json"]:
+            return "trial"
+        case ["evaluations", _, _, name] if name.endswith(".json"):
+            return "evaluation"
+        case ["evaluations", _, _, _, name] if _SHARD.fullmatch(name):
+            return "shard"
+        case ["diagnostics", _, name] if name.endswith(".json"):
+            return "diagnostics"
+        case ["searches", _, "record.json"]:
+            return "search"
+        case ["searches", _, "candidates", name] if name.endswith(".json"):
+            return "candidate"
+        case ["studies", name] if name.endswith(".json"):
+            return "study"
+    return None
 
 
 def short(trial: str) -> str:

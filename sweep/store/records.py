@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -117,7 +117,7 @@ class EvaluationRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
 
-    @property
+    @cached_property
     def path(self) -> str:
         return layout.evaluation_record(self.trial, self.checkpoint, attack_id(self.attack))
 
@@ -125,18 +125,18 @@ class EvaluationRecord(Provenance, Record):
     def survivors(self) -> np.ndarray:
         return unpack(self.verdicts, self.images)
 
-    @property
-    def clean_survivors(self) -> np.ndarray | None:
-        return None if self.clean is None else unpack(self.clean, self.images)
+    @cached_property
+    def clean_accuracy(self) -> float | None:
+        return None if self.clean is None else _count(self.clean, self.images) / self.images
 
     @model_validator(mode="after")
     def _numbers_are_those_of_the_verdicts(self) -> Self:
-        share = float(self.survivors.mean())
+        share = _count(self.verdicts, self.images) / self.images
         if not abs(share - self.accuracy) <= 0.5 / self.images:
             raise ValueError(f"accuracy {self.accuracy} is not that of its verdicts, {share:.6g}")
         for bits in (self.clean, *self.phases.values()):
             if bits is not None:
-                unpack(bits, self.images)
+                _packed(bits, self.images)
         return self
 
 
@@ -166,7 +166,7 @@ class ShardRecord(Provenance, Record):
     def _verdicts_fit_the_range(self) -> Self:
         for bits in (self.correct, self.clean):
             if bits is not None:
-                unpack(bits, self.last - self.first)
+                _packed(bits, self.last - self.first)
         return self
 
 
@@ -288,7 +288,7 @@ class PlannedAttack(Part):
 class PlannedEvaluation(Part):
     """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
 
-    suite: str = "main"
+    suite: str | None = None
     epsilon: str = "8/255"
     images: int | None = None
     checkpoints: tuple[str, ...] = ("headline",)
@@ -312,7 +312,8 @@ class Manifest(Record):
     searches: tuple[PlannedSearch, ...] = ()
     attacks: tuple[PlannedAttack, ...] = ()
     config_by_label: dict[str, TrialConfig] = {}  # the seed aside
-    inner_attacks: dict[str, dict[str, str]] = {}
+    inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
+    displays: dict[str, str] = {}  # how its data set and network are written
 
     @property
     def path(self) -> str:
@@ -371,10 +372,19 @@ def pack(verdicts: np.ndarray) -> str:
 
 def unpack(text: str, count: int) -> np.ndarray:
     """The booleans behind base64 of np.packbits."""
+    return np.unpackbits(_packed(text, count), count=count).astype(bool)
+
+
+def _count(text: str, images: int) -> int:
+    """How many of the verdicts are true; the padding of np.packbits is zero."""
+    return int(np.bitwise_count(_packed(text, images)).sum())
+
+
+def _packed(text: str, count: int) -> np.ndarray:
     try:
         data = base64.b64decode(text, validate=True)
-    except binascii.Error as fault:
+    except ValueError as fault:
         raise ValueError(f"verdicts that are not base64 ({fault})") from None
     if count < 1 or len(data) != (count + 7) // 8:
         raise ValueError(f"{len(data)} bytes of verdicts for {count} images")
-    return np.unpackbits(np.frombuffer(data, np.uint8), count=count).astype(bool)
+    return np.frombuffer(data, np.uint8)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from sweep.errors import UserError
+from trainers.spelling import nearest
 
 FOLDER = Path(__file__).parent
 
@@ -43,11 +42,3 @@ def find(name_or_path: str | Path) -> Path:
     except OSError as fault:
         raise UserError(f"study {text[:100]}: {fault.strerror}") from None
     raise UserError(f"study file {text} does not exist; shipped studies: {', '.join(shipped())}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name, up to where the known ones are listed."""
-    names = list(known)
-    other_case = [one for one in names if one.casefold() == name.casefold()]
-    matches = other_case or difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ";"

@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import search_spaces
 from sweep.studies import file as study_file
-from sweep.studies import nearest
 from sweep.studies.file import Fault, faults_of, merged
-from sweep.studies.model import Search, Study
-from trainers import composition, declarations, suites
-from trainers.config import Recipe, Selection, as_float
+from trainers import attacks, composition, registry, suites
+from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
+from trainers.spelling import nearest
+from trainers.values import as_float
 
 SECTIONS = ("train", "selection", "search", "evaluation", "resources")
 WHOLE = TypeAdapter(int)
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
+SEARCH_SEED = 1000  # unless a search sets its own
+
+Study = TypeVar("Study", bound=BaseModel)
 
 
-def checked(content: dict[str, Any], plugins: Mapping[str, Path], where: str) -> Study:
-    """The study behind a file's content, or one UserError with all its faults."""
+def checked(shape: type[Study], content: dict[str, Any], where: str) -> tuple[Study, dict[str, dict[str, Any]]]:
+    """The study behind a file's content and the hyperparameters of its labels, or one UserError with all its faults."""
     content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
     faults: dict[str, Fault] = {}
     study = None
     try:
-        study = Study.model_validate(content)
-        study._plugins.update(plugins)
+        study = shape.model_validate(content)
     except ValidationError as error:
-        faults.update((fault.path, fault) for fault in faults_of(error, Study))
+        faults.update((fault.path, fault) for fault in faults_of(error, shape))
     resolved: dict[str, dict[str, Any]] = {}
     for fault in _contents(content, resolved):
         # The shape's own fault says it better, and a fault of the study's recipe is not one of each method too.
@@ -42,8 +43,7 @@ def checked(content: dict[str, Any], plugins: Mapping[str, Path], where: str) ->
             faults[fault.path] = fault
     if faults or study is None:
         raise study_file.refuse(where, list(faults.values()))
-    study._resolved.update(resolved)
-    return study
+    return study, resolved
 
 
 def _above(path: str) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> I
         yield from _search(str(label), entry, methods, train, selection, seeds)
 
 
-def _known(content: dict[str, Any], key: str, names: tuple[str, ...]) -> Iterator[Fault]:
+def _known(content: dict[str, Any], key: str, names: Sequence[str]) -> Iterator[Fault]:
     value = content.get(key)
     if isinstance(value, str) and value not in names:
         yield Fault(key, f"unknown {key}{nearest(value, names)} known: {', '.join(names)}", value)
@@ -94,11 +94,27 @@ def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(suite, str) and suite not in suites.SUITES:
         rule = f"unknown suite{nearest(suite, suites.SUITES)} known: {', '.join(suites.SUITES)}"
         yield Fault("evaluation.suite", rule, suite)
+    yield from _attacks(content, evaluation)
     yield from _radius(evaluation, "evaluation.epsilon")
     checkpoints, validation = evaluation.get("checkpoints", ()), _mapping(content, "selection").get("validation", 0)
     if isinstance(checkpoints, list) and "best_validation" in checkpoints and validation == 0:
         rule = "best_validation needs held-out images; set selection.validation"
         yield Fault("evaluation.checkpoints", rule, checkpoints)
+
+
+def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fault]:
+    names = _listed(evaluation, "attacks")
+    if names and evaluation.get("suite") is not None:
+        rule = f"give attacks or a suite, not both; the suite is {evaluation['suite']!r}, null takes it away"
+        yield Fault("evaluation.attacks", rule, names)
+        return
+    known = content.get("dataset") in dataset_names()
+    classes = dataset_facts(content["dataset"]).classes if known else 10
+    for number, name in enumerate(names):
+        try:
+            attacks.parse(str(name), classes=classes)
+        except ValueError as fault:
+            yield Fault(f"evaluation.attacks.{number}", str(fault), shows_value=False)
 
 
 def _images(content: dict[str, Any]) -> Iterator[Fault]:
@@ -155,13 +171,13 @@ def _label(
     except ValueError as fault:
         yield Fault(path, str(fault), shows_value=False)
         return
-    for wrapper in composition.WRAPPERS:
+    for wrapper in registry.WRAPPERS.names():
         if entry.get(wrapper) is not None and wrapper not in wrappers:
             yield Fault(f"{path}.{wrapper}", f"the method is {name!r}; write {name}+{wrapper}", shows_value=False)
     hyperparameters = entry.get("hyperparameters") or {}
     if isinstance(hyperparameters, dict):
         try:
-            resolved[label] = declarations.resolved_hyperparameters(str(name), hyperparameters)
+            resolved[label] = composition.resolved_hyperparameters(str(name), hyperparameters)
         except (ValueError, TypeError) as fault:
             yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
@@ -193,7 +209,7 @@ def _search(
     if not entry.get("pin") and not chosen_on.get("validation"):
         rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
         yield Fault(f"{path}.selection", rule, shows_value=False)
-    seed = _whole(entry.get("seed", Search.model_fields["seed"].default))
+    seed = _whole(entry.get("seed", SEARCH_SEED))
     if not entry.get("pin") and seed is not None and seed in seeds:
         rule = (
             f"is a reported seed too, and the search would choose by its result; report other seeds or set {path}.seed"

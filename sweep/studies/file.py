@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from sweep.errors import UserError
-from sweep.studies import nearest
+from trainers.spelling import nearest
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 30

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, create_model
 
 import search_spaces
 from sweep import studies
 from sweep.errors import UserError
 from sweep.studies import file as study_file
-from sweep.studies import nearest
+from sweep.studies.check import SEARCH_SEED, checked
 from sweep.studies.file import merged
-from trainers.config import Amount, Awp, Ddpm, Hyperparameter, Recipe, Seat, Selection, Strict, TrialConfig
+from trainers import composition, registry
+from trainers.config import Recipe, Selection, TrialConfig
+from trainers.spelling import nearest
+from trainers.values import Amount, Hyperparameter, Strict
 
 Part = TypeVar("Part", Recipe, Selection)
 
@@ -41,7 +45,7 @@ def _auto_or_bytes(value: Any) -> Any:
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
-class MethodEntry(Strict):
+class _Entry(Strict):
     """One column of the tables. Overrides are merged into the study's own `train` and `selection`."""
 
     method: str | None = Field(None, description="the label itself unless given")
@@ -49,9 +53,13 @@ class MethodEntry(Strict):
     hyperparameters: dict[str, Hyperparameter] = {}
     train: dict[str, Any] = {}
     selection: dict[str, Any] = {}
-    awp: Awp | None = None
-    seat: Seat | None = None
-    ddpm: Ddpm | None = None
+
+
+if TYPE_CHECKING:
+    MethodEntry = _Entry
+else:  # the settings of each wrapper stand in the entry, under the wrapper's name
+    _settings = {name: (registry.WRAPPERS.get(name) | None, None) for name in registry.WRAPPERS.names()}
+    MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
 
 class Search(Strict):
@@ -60,7 +68,7 @@ class Search(Strict):
     space: Literal["paper", "continuous"] = "paper"
     sampler: Literal["tpe", "grid"] = "tpe"
     candidates: int = Field(12, ge=1)
-    seed: int = Field(1000, ge=0, lt=2**32)
+    seed: int = Field(SEARCH_SEED, ge=0, lt=2**32)
     epochs: int | None = Field(None, ge=1)
     pruner: Literal["asha", "none"] = "asha"
     objectives: tuple[Literal["robust", "clean"], ...] = Field(("robust",), min_length=1)
@@ -70,7 +78,8 @@ class Search(Strict):
 
 
 class Evaluation(Strict):
-    suite: str = "main"
+    suite: str | None = "main"
+    attacks: tuple[str, ...] = Field((), description="in place of a suite")
     epsilon: Amount = "8/255"
     images: int | None = Field(None, ge=1)
     shards: int = Field(1, ge=1)
@@ -108,7 +117,6 @@ class Study(Strict):
     _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
     _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
     _resolved: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)  # hyperparameters as they were checked
-    _plugins: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def load(
@@ -121,8 +129,6 @@ class Study(Strict):
     ) -> Study:
         """The checked study. `methods` keeps these labels (a known method that has none is added with its defaults);
         a plug-in's method becomes a column of its own. All faults are raised as one UserError."""
-        from sweep.studies.check import checked
-
         path = studies.find(name_or_path)
         content = study_file.read(path)
         overrides = list(overrides)
@@ -142,7 +148,9 @@ class Study(Strict):
         where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
         if overrides:
             where += f" with --set {' --set '.join(overrides)}"
-        return checked(content, loaded, where)
+        study, resolved = checked(cls, content, where)
+        study._resolved.update(resolved)
+        return study
 
     @property
     def labels(self) -> list[str]:
@@ -176,42 +184,44 @@ class Study(Strict):
         return config.model_copy(update=changed)
 
     def _build(self, label: str, hyperparameters: Mapping[str, Any], seed: int) -> TrialConfig:
-        from trainers import declarations
-
         entry = self.methods[label]
         resolved = self._resolved.get(label) if not hyperparameters else None
         if resolved is None:
             given = {**entry.hyperparameters, **hyperparameters}
-            resolved = declarations.resolved_hyperparameters(self.method(label), given)
+            resolved = composition.resolved_hyperparameters(self.method(label), given)
         # Labels that differ in hyperparameters alone share all the rest: checking it ten thousand times takes seconds.
         key = (entry.method or label, entry.model_dump_json(exclude={"method", "display", "hyperparameters"}))
         templates = self._templates
         if key not in templates:
-            templates[key] = self._template(label, resolved)
+            templates[key] = self.template(label, resolved)
         return templates[key].model_copy(update={"hyperparameters": resolved, "seed": seed})
 
-    def _template(self, label: str, hyperparameters: dict[str, Any]) -> TrialConfig:
-        from trainers import composition, plugins
-
+    def template(self, label: str, hyperparameters: dict[str, Any]) -> TrialConfig:
+        """The configuration of a label with these hyperparameters, whatever they are."""
         entry = self.methods[label]
         name = composition.canonical(self.method(label))
         base, wrappers = composition.parse(name)
-        own = self._plugins.get(base)
+        settings = {wrapper: getattr(entry, wrapper) or registry.WRAPPERS.get(wrapper)() for wrapper in wrappers}
         return TrialConfig(
             dataset=self.dataset,
             model=self.model,
             method=name,
             hyperparameters=hyperparameters,
+            wrappers=settings,
             recipe=_overridden(self.train, entry.train),
             selection=_overridden(self.selection, entry.selection),
             train_images=self.train_images,
             test_images=self.test_images,
             margins=self.margins,
-            plugin=plugins.plugin_sha256(own) if own else plugins.installed_sha256(base),
-            awp=(entry.awp or Awp()) if "awp" in wrappers else None,
-            seat=(entry.seat or Seat()) if "seat" in wrappers else None,
-            ddpm=(entry.ddpm or Ddpm()) if "ddpm" in wrappers else None,
+            plugin=_fingerprint(base, self.model, self.dataset),
         )
+
+
+def _fingerprint(method: str, model: str, dataset: str) -> str | None:
+    """Of the plug-ins among them: the SHA-256 of one, or one hash of several."""
+    things = ((registry.METHODS, method), (registry.NETWORKS, model), (registry.DATASETS, dataset))
+    found = [sha256 for sha256 in (registry.sha256_of(*thing) for thing in things) if sha256]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
 
 
 def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
@@ -232,12 +242,12 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _load_plugins(paths: Sequence[str | Path]) -> dict[str, Path]:
-    from trainers import plugins
-
+def _load_plugins(paths: Sequence[str | Path]) -> list[str]:
+    """The names of those that are methods."""
     try:
-        plugins.names()  # a fault of an installed one is said once, not for every label
-        return {plugins.load_plugin(path): Path(path) for path in paths}
+        composition.method_names()  # a fault of an installed one is said once, not for every label
+        loaded = [registry.load_plugin(path) for path in paths]
+        return [name for name in loaded if name in registry.METHODS.names()]
     except ValueError as fault:
         raise UserError(str(fault)) from None
 
@@ -259,8 +269,6 @@ def _refuse_searched(content: Mapping[str, Any], overrides: Iterable[str]) -> No
 
 
 def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Iterable[str]) -> dict[Any, Any]:
-    from trainers import composition
-
     for name in plugins:
         used = {
             (entry or {}).get("method", label)
@@ -292,8 +300,6 @@ def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: It
 
 
 def _is_known(label: Any, entry: Any) -> bool:
-    from trainers import composition
-
     name = entry.get("method") if isinstance(entry, dict) else None
     try:
         composition.parse(str(name or label))

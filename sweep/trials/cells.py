@@ -12,7 +12,8 @@ from sweep.store.base import Store
 from sweep.store.records import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study
 from sweep.trials.identity import search_id, trial_hashes
-from trainers import composition, declarations, suites
+from trainers import composition, registry, suites
+from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
@@ -75,16 +76,20 @@ def states(cells: list[Cell], store: Store) -> list[str]:
     return ["waiting" if c.trial is None else stored.get(layout.short(c.trial), "missing") for c in cells]
 
 
-def evaluation_attacks(study: Study) -> list[suites.EvaluationAttack]:
-    wanted, classes = study.evaluation, dataset_facts(study.dataset).classes
-    return list(_attacks(wanted.suite, wanted.epsilon, classes, wanted.batch_size, wanted.images))
+def evaluation_attacks(study: Study) -> list[EvaluationAttack]:
+    wanted = study.evaluation
+    settings = AttackSettings(
+        epsilon=wanted.epsilon,
+        classes=dataset_facts(study.dataset).classes,
+        batch_size=wanted.batch_size,
+        images=None if wanted.images is None else (0, wanted.images),
+    )
+    return _attacks(wanted.attacks or suites.names_of(wanted.suite or "main"), settings)
 
 
 @cache
-def _attacks(
-    suite: str, epsilon: str, classes: int, batch_size: int, images: int | None
-) -> tuple[suites.EvaluationAttack, ...]:
-    return tuple(suites.attacks(suite, epsilon=epsilon, classes=classes, batch_size=batch_size, images=images))
+def _attacks(names: tuple[str, ...], settings: AttackSettings) -> list[EvaluationAttack]:
+    return suites.attacks(names, settings)
 
 
 def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
@@ -127,5 +132,15 @@ def manifest(study: Study, cells: list[Cell]) -> Manifest:
         config_by_label={
             cell.label: cell.config.model_copy(update={"seed": 0}) for cell in cells if cell.seed == study.seeds[0]
         },
-        inner_attacks={label: declarations.inner_attack(study.method(label)) for label in study.labels},
+        inner_attacks={label: _inner_attack(study.method(label)) for label in study.labels},
+        displays={
+            "dataset": registry.DATASETS.get(study.dataset).display,
+            "model": registry.NETWORKS.get(study.model).display,
+        },
     )
+
+
+def _inner_attack(name: str) -> dict[str, str]:
+    """Where the method's own code starts the inner attack, its BatchNorm mode, and the images that the loss sees."""
+    method = composition.method_of(name)
+    return {"start": method.start, "mode": method.mode, "trains_on": method.trains_on}

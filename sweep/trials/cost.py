@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.errors import UserError
+from trainers import composition
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
 PRUNED_SHARE = 0.6  # of a search's epochs that are trained after pruning, as seen on digits
-# Forward-backward passes per image. AutoAttack's depends on how many images survive: here about half do.
-ATTACK_STEPS = {"clean": 0.4, "fgsm": 1.4, "spsa": 17_000.0, "autoattack": 1_800.0}
 
 
 def training_cost(config: TrialConfig) -> float:
     """Passes of images through the network, roughly and unmeasured: enough to start the longest trial first."""
     recipe = config.recipe
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
-    base = config.method.split("+")[0]
-    passes = 1.0 if base == "st" else {"mma": 3.0}.get(base, 1.0) * (1 + recipe.attack.steps)
-    return length * recipe.batch_size * (passes + (2.0 if config.awp else 0.0) + 1.0)
-
-
-def attack_cost(kind: str, steps: int | None) -> float:
-    """Forward-backward passes for each image."""
-    return ATTACK_STEPS.get(kind, float(steps or 1) + 0.4)
+    method = composition.method_of(config.method)
+    passes = method.passes * (1 if method.trains_on == "clean" else 1 + recipe.attack.steps)
+    return length * recipe.batch_size * (passes + sum(one.passes for one in config.wrappers.values()) + 1.0)
 
 
 def batches(config: TrialConfig) -> int:

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from sweep.store.base import Store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
+from trainers import models
 from trainers.config import TrialConfig
+from trainers.data import dataset_facts
 
-# Parameters and buffers; the classifier of another number of classes makes no difference here.
-PARAMETERS = {
-    "preact_resnet18": 11_250_000,
-    "wrn_34_10": 46_300_000,
-    "wrn_28_10_silu": 36_600_000,
-    "small_cnn": 800_000,
-}
 BYTES_PER_NUMBER = 4
 
 
 def trial_bytes(config: TrialConfig) -> int:
     """The weights that a finished trial keeps."""
     kept = 3 if config.selection.validation else 2
-    return kept * PARAMETERS[config.model] * BYTES_PER_NUMBER
+    return kept * _weights_bytes(config)
 
 
 def resume_bytes(config: TrialConfig) -> int:
     """The state of a running trial: weights, momentum, and the averaged weights where there are some; old and new."""
-    copies = 2 + (1 if config.seat or config.ddpm else 0)
-    return 2 * copies * PARAMETERS[config.model] * BYTES_PER_NUMBER
+    copies = 2 + sum(wrapper.state_copies for wrapper in config.wrappers.values())
+    return 2 * copies * _weights_bytes(config)
+
+
+def _weights_bytes(config: TrialConfig) -> int:
+    facts = dataset_facts(config.dataset)
+    return models.numbers(config.model, facts.classes, facts.shape) * BYTES_PER_NUMBER
 
 
 def planned_bytes(study: Study, store: Store, at_once: int, cells: Sequence[planned.Cell] | None = None) -> int:

@@ -15,7 +15,7 @@ from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import CandidateRecord, TrialRecord
-from sweep.trials.cost import attack_cost, epochs, training_cost
+from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device
 from sweep.work.training import train_candidate, train_trial
@@ -208,8 +208,7 @@ class EvaluationPiece(Task):
 
     @property
     def cost(self) -> float:
-        attack = self.item.evaluation.attack
-        return self.share * self.item.evaluation.images * attack_cost(attack.kind, attack.steps)
+        return self.share * self.item.evaluation.cost
 
     def is_stored(self, driver: Driver) -> bool:
         return False  # its evaluation was looked at when it was opened, and is ours since

@@ -18,7 +18,7 @@ from sweep.store.manifests import write_manifest
 from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from sweep.trials.cost import PRUNED_SHARE, attack_cost, training_cost
+from sweep.trials.cost import PRUNED_SHARE, training_cost
 from sweep.work.pace import Pace, kind
 from sweep.work.ready import Assigned, Ready
 from sweep.work.summary import Failure
@@ -42,7 +42,7 @@ class OpenEvaluation:
 
     @property
     def cost(self) -> float:
-        return evaluation_cost(self.evaluation)
+        return self.evaluation.cost
 
 
 class Work:
@@ -162,7 +162,8 @@ class Work:
         self.cells = {cell.trial: cell for cell in cells if cell.trial is not None}
         self._waiting = [cell for cell in cells if cell.trial is None]
         known = next(iter(self.cells.values()), None)
-        self._evaluation_cost = sum(map(evaluation_cost, evaluations_of(self.study, known))) if known else 0.0
+        evaluations = evaluations_of(self.study, known) if known else []
+        self._evaluation_cost = sum(one.cost for one in evaluations)
         write_manifest(self.store, planned.manifest(self.study, cells))
         # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
         stored = {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
@@ -253,7 +254,7 @@ class Work:
 
         for evaluation in evaluations_of(self.study, cell):
             if is_there(evaluation.record):
-                self._evaluated += evaluation_cost(evaluation)
+                self._evaluated += evaluation.cost
             else:
                 self._evaluations.append(OpenEvaluation(cell, evaluation))
                 self._unsorted = True
@@ -318,7 +319,3 @@ class Work:
 
     def _expected_evaluations(self) -> float:
         return max(0.0, self._evaluation_cost * (len(self.cells) + len(self._waiting)) - self._evaluated)
-
-
-def evaluation_cost(evaluation: Evaluation) -> float:
-    return evaluation.images * attack_cost(evaluation.attack.kind, evaluation.attack.steps)

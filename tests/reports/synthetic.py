@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from sweep.store.base import FolderStore
+from hand_made import QuickStore, bits, cell, evaluation_record, manifest, trial_record
 
 EPOCHS = 30
 IMAGES = 400
@@ -52,15 +50,6 @@ TRAJECTORIES = {
 }
 
 
-class QuickStore(FolderStore):
-    """Writes without waiting for the disk: a test's store need not survive a power cut."""
-
-    def write(self, path: str, data: bytes) -> None:
-        target = self.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-
-
 def trial_name(study: str, label: str, seed: int) -> str:
     return hashlib.sha256(f"{study}/{label}/{seed}".encode()).hexdigest()
 
@@ -87,26 +76,19 @@ def write_store(
         configs[label] = config
         for seed in seeds:
             trial = trial_name(name, label, seed)
-            cells.append(
-                {"label": label, "display": display, "method": method, "hyperparameters": hyperparameters,
-                 "seed": seed, "trial": trial}
-            )  # fmt: skip
+            cells.append(cell(label, seed, trial, hyperparameters, display, method))
             _write_trial(store, name, trial, label, seed, config, entry, broken=(label, seed) in failed)
             if (label, seed) not in failed:
                 _write_evaluations(store, trial, label, seed, entry, components)
                 if diagnostics:
                     _write_diagnostics(store, trial, seed, entry)
-    manifest = {
-        "kind": "study", "format": 1, "name": name, "title": title, "study": {}, "dataset": "digits",
-        "model": "small_cnn", "epsilon": "8/255", "protocol": "paper", "checkpoint": "best_test", "seeds": list(seeds),
-        "cells": cells, "searches": [], "attacks": [], "config_by_label": configs,
-    }  # fmt: skip
-    if search:
-        for label, method in (("sovr", "sovr"), ("tsovr", "tsovr")):
-            identity = f"{name}-{label}"
-            manifest["searches"].append({"label": label, "id": identity})
-            store.write_json(f"searches/{identity}/record.json", _search(label, method))
-    store.write_json(f"studies/{name}.json", manifest)
+    searches = {f"{name}-{label}": label for label in ("sovr", "tsovr")} if search else {}
+    for identity, label in searches.items():
+        store.write_json(f"searches/{identity}/record.json", _search(label, label))
+    asked = [{"label": label, "id": identity} for identity, label in searches.items()]
+    where = {"dataset": "digits", "model": "small_cnn", "seeds": list(seeds)}
+    record = manifest(name, cells, title=title, searches=asked, config_by_label=configs, **where)
+    store.write_json(f"studies/{name}.json", record)
     return store
 
 
@@ -138,14 +120,14 @@ def _rng(*parts: object) -> np.random.Generator:
 
 
 def _write_trial(store, study, trial, label, seed, config, entry, *, broken: bool) -> None:
-    record = {
-        "kind": "trial", "format": 1, "trial": trial, "config": {**config, "seed": seed}, "numerics": 1,
-        "status": "failed" if broken else "done", "reason": "RuntimeError: out of memory" if broken else None,
+    more: dict[str, Any] = {
         "curve": [] if broken else _curve(label, seed, entry), "checkpoints": {"last": {"epoch": EPOCHS - 1}},
-        "metrics": {}, "versions": VERSIONS, "commit": "0123456789abcdef", "device": "cpu (2 threads)",
-        "wall_seconds": 61.5 + seed, "steps": 420, "log": ["epoch 3", "RuntimeError: out of memory"] if broken else [],
-        "command": f"python -m sweep.run --study {study} --methods {label} --seeds {seed}",
+        "versions": VERSIONS, "commit": "0123456789abcdef", "device": "cpu (2 threads)", "wall_seconds": 61.5 + seed,
+        "command": f"python -m sweep.run --study {study} --methods {label} --seeds {seed}", "log": [],
     }  # fmt: skip
+    if broken:
+        more |= {"reason": "RuntimeError: out of memory", "log": ["epoch 3", "RuntimeError: out of memory"]}
+    record = trial_record(trial, {**config, "seed": seed}, "failed" if broken else "done", **more)
     store.write_json(f"trials/{trial[:16]}/record.json", record)
 
 
@@ -168,11 +150,6 @@ def _curve(label: str, seed: int, entry: tuple) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _pack(share: float) -> tuple[str, float]:
-    correct = np.arange(IMAGES) < round(IMAGES * share / 100)
-    return base64.b64encode(np.packbits(correct).tobytes()).decode(), float(correct.mean())
-
-
 def _write_evaluations(store, trial, label, seed, entry, components: bool) -> None:
     rng = _rng(label, seed, "evaluation")
     _, _, _, clean, pgd, aa, _ = entry
@@ -182,19 +159,12 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
         drops = {"0.1": 6, "1": 0, "10": 0.5, "100": 4}
         accuracies |= {f"logit-scaling-{a}": max(0, pgd - d * (pgd - aa) / 5) for a, d in drops.items()}
     for attack, accuracy in accuracies.items():
-        bits, exact = _pack(max(0.0, accuracy + rng.normal(0, 0.4)))
-        settings: dict[str, Any] = {"name": attack, "epsilon": "0" if attack == "clean" else "8/255", "seed": 0}
-        if attack.startswith("logit-scaling-"):
-            settings["alpha"] = float(attack.removeprefix("logit-scaling-"))
-        record = {
-            "kind": "evaluation", "format": 1, "trial": trial, "checkpoint": "best_test", "attack": settings,
-            "images": IMAGES, "verdicts": bits, "clean": _pack(clean)[0], "phases": {}, "accuracy": exact,
-            "warnings": ["square found more than the others: gradient masking?"] if label == "gairat" else [],
-            "versions": VERSIONS, "commit": None, "device": "cpu", "wall_seconds": 9.0,
-        }  # fmt: skip
+        share = max(0.0, accuracy + rng.normal(0, 0.4)) / 100
+        warnings = ["square found more than the others: gradient masking?"] if label == "gairat" else []
+        record = evaluation_record(trial, attack, share, images=IMAGES, clean=clean / 100, warnings=warnings)
         if attack == "autoattack":
             steps = {"clean": clean, "apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.1, "square": aa}
-            record["phases"] = {phase: _pack(share)[0] for phase, share in steps.items()}
+            record["phases"] = {phase: bits(left / 100, IMAGES) for phase, left in steps.items()}
         store.write_json(f"evaluations/{trial[:16]}/best_test/{attack}-8_255-0a1b2c3d.json", record)
 
 

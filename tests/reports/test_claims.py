@@ -2,16 +2,14 @@
 
 import re
 
-from hand_made import add_study, new_store
+from hand_made import PAPER, add_study, new_store, results_of
 
 from reports.claims import judge as claims
 from reports.claims.kinds import KINDS
-from reports.claims.sources import Paper
-from reports.diff import text
+from reports.claims.sources import InPrint
+from reports.diff import text_in_print
 from reports.page.page import write_page
-from reports.papers import sovr as published
 from reports.statistics import Sample, compare
-from reports.store.load import load
 
 RN18 = "cifar10_rn18"
 
@@ -20,12 +18,13 @@ class Chosen:
     """A source with these samples by label, the same for every measure, in one study."""
 
     def __init__(self, samples, study=RN18):
-        self.samples, self.study = samples, study
+        self.samples, self.study, self.paper = samples, study, PAPER
 
-    def sample(self, study, label, measure, epsilon=None, checkpoint=None):
-        return self.samples.get((label, measure), self.samples.get(label)) if study == self.study else None
+    def sample(self, key):
+        known = self.samples.get((key.label, key.measure), self.samples.get(key.label))
+        return known if key.study == self.study else None
 
-    def combined(self, study, label, first, second, sign):
+    def combined(self, first, second, sign):
         return None
 
     def departures(self, *_):
@@ -136,7 +135,7 @@ def test_the_least_accuracy_is_by_the_means_and_needs_every_comparison():
 
 
 def test_every_kind_of_claim_says_its_rule():
-    judged = claims.judge(Paper())
+    judged = claims.judge(InPrint(PAPER))
     assert {one.rule.name.replace(" ", "_") for one in judged} == set(KINDS)
     assert not [one.rule.text for one in judged if "{" in one.rule.text or not one.rule.text.endswith(".")]
     by_means = {kind for kind, entry in KINDS.items() if "by the means alone, no test" in entry.rule.lower()}
@@ -144,19 +143,19 @@ def test_every_kind_of_claim_says_its_rule():
 
 
 def test_diff_prints_the_rule_of_every_claim_and_the_contradictions_it_cites():
-    shown = text(None)
-    for one in claims.judge(Paper()):
+    shown = text_in_print(PAPER)
+    for one in claims.judge(InPrint(PAPER)):
         assert f"- {one.rule.name}: " in shown
     cited = {int(number) for number in re.findall(r"contradiction (\d+)", shown)}
     assert cited == {17}
     listed = [int(number) for number in re.findall(r"^- Contradiction (\d+),", shown, re.MULTILINE)]
-    assert listed == [note.number for note in published.contradictions()]
+    assert listed == [note.number for note in PAPER.contradictions]
 
 
 def test_the_page_says_the_same_of_claims_as_diff(tmp_path):
     store = new_store(tmp_path / "store")
     add_study(store, RN18, {"at": [0.480, 0.482, 0.478], "sovr": [0.494, 0.497, 0.491]})
-    page = write_page(load(store), [], [], tmp_path).read_text("utf-8")
+    page = write_page(results_of(store), [], [], tmp_path).read_text("utf-8")
     assert claims.PRINCIPLE in page
     assert "<li>greater: Holds if the first is significantly higher" in page
     assert "(contradiction 17)" in page and "Contradiction 17, OVR" in page

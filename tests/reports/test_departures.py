@@ -4,19 +4,16 @@ import subprocess
 import sys
 
 import pytest
-from hand_made import add_evaluation, add_study, new_store
+from hand_made import PAPER, add_evaluation, add_study, new_store, results_of
 
 from reports.claims import judge as claims
 from reports.claims.sources import Ours
 from reports.departures import Departures, joined
 from reports.diff import text as diff_text
+from reports.diff import text_in_print
 from reports.page.page import write_page
-from reports.papers import sovr as published
-from reports.results import Results
-from reports.store.load import load
-from reports.tables import csv as csv_files
-from reports.tables import latex
-from reports.tables.markdown_table import render
+from reports.tables import latex, spreadsheet
+from reports.tables.markdown import render
 from reports.tables.paper import paper_tables
 from reports.tables.table import Key
 from sweep import studies
@@ -50,7 +47,7 @@ def fill(folder, name, overrides=(), accuracies=None, images=None, chosen=None):
             add_evaluation(
                 store, trial, attack, accuracy, images=attacked, epsilon=made["epsilon"], checkpoint=made["checkpoint"]
             )
-    return Results(load(store))
+    return results_of(store)
 
 
 def departing(results):
@@ -69,7 +66,7 @@ def test_a_shipped_study_as_it_is_departs_nowhere(tmp_path, name):
 
 
 def test_every_study_of_the_papers_tables_is_shipped_so_that_it_can_be_compared():
-    assert {cell.key.study for table in published.tables() for cell in table.cells()} <= set(studies.shipped())
+    assert PAPER.studies <= set(studies.shipped())
 
 
 def test_departing_cells_are_marked_in_every_form_and_the_caption_says_what_departs(tmp_path):
@@ -89,23 +86,23 @@ def test_departing_cells_are_marked_in_every_form_and_the_caption_says_what_depa
     )
     assert "| 48.0±0.2¶" in render(table)
     assert r"$^\P$" in latex.cell_text(shown["at"])
-    line = next(line for line in csv_files.cells([table]).splitlines() if ",cifar10_rn18,at,autoattack," in line)
+    line = next(line for line in spreadsheet.cells([table]).splitlines() if ",cifar10_rn18,at,autoattack," in line)
     assert line.endswith(",epochs 1 instead of 200; training images used 2000 instead of all")
-    page = write_page(results.data, [table], [], tmp_path).read_text("utf-8")
+    page = write_page(results, [table], [], tmp_path).read_text("utf-8")
     assert 'title="¶ Not the paper&#39;s settings. epochs 1 instead of 200; training images' in page
 
 
 def test_diff_and_claims_say_the_same(tmp_path):
     fill(tmp_path, "cifar10_rn18", ["train.epochs=1"], {"at": AT, "sovr": SOVR})
-    written = diff_text(str(tmp_path))
+    written = diff_text(results_of(tmp_path))
     line = next(one for one in written.splitlines() if "`sovr`" in one and "AutoAttack" in one)
     assert "49.4±0.3¶" in line
     assert "cifar10\\_rn18: epochs 1 instead of 200 (AT, SOVR)." in written
     claim = next(one for one in written.splitlines() if "SOVR 49.4±0.3, AT 48.0±0.2" in one)
     assert claim.rstrip("| ").endswith("¶ epochs 1 instead of 200 (SOVR, AT)")
-    judged = {claim.id: claim for claim in claims.judge(Ours(Results(load(tmp_path))))}
+    judged = {claim.id: claim for claim in claims.judge(Ours(results_of(tmp_path)))}
     assert judged["sovr-beats-at"].departing == 1
-    assert "¶" not in diff_text(None)
+    assert "¶" not in text_in_print(PAPER)
 
 
 def test_a_part_is_only_blamed_for_its_own_numbers(tmp_path):
@@ -161,7 +158,7 @@ def test_hyperparameters_that_nothing_searched_are_a_setting_and_searched_ones_a
 def test_a_name_that_is_not_shipped_is_not_compared(tmp_path):
     store = new_store(tmp_path)
     add_study(store, "my_own", {"at": AT})
-    results = Results(load(store))
+    results = results_of(store)
     assert Departures(results).of(results.cell(Key("my_own", "at", "autoattack"))) == ()
 
 

@@ -1,14 +1,12 @@
 """Our numbers against the paper's, and the paper's claims judged by either."""
 
 import pytest
-from hand_made import add_evaluation, add_study, new_store
+from hand_made import PAPER, add_evaluation, add_study, add_trial, new_store, results_of
 
 from reports.claims import judge as claims
-from reports.claims.sources import Ours, Paper
-from reports.diff import against_paper, differences, text
-from reports.results import Results
+from reports.claims.sources import InPrint, Ours
+from reports.diff import against_paper, differences, text, text_in_print
 from reports.statistics import Sample
-from reports.store.load import load
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 
@@ -20,16 +18,16 @@ def store(tmp_path):
 
 @pytest.fixture(scope="module")
 def paper():
-    return {claim.id: claim for claim in claims.judge(Paper())}
+    return {claim.id: claim for claim in claims.judge(InPrint(PAPER))}
 
 
 def ours(store):
-    return {claim.id: claim for claim in claims.judge(Ours(Results(load(store))))}
+    return {claim.id: claim for claim in claims.judge(Ours(results_of(store)))}
 
 
 def test_a_cell_like_the_papers_is_within_noise_and_a_far_one_is_not(store):
     add_study(store, "cifar10_rn18", {"at": AT, "sovr": [0.45, 0.452, 0.448]}, clean=0.816)
-    compared = [one for one in differences(Results(load(store))) if one.printed.table == 1]
+    compared = [one for one in differences(results_of(store)) if one.printed.table == 1]
     found = {(one.printed.key.label, one.printed.key.measure): one for one in compared[:9] + compared[36:45]}
     assert found["at", "autoattack"].within_noise is True
     assert found["sovr", "autoattack"].within_noise is False
@@ -39,7 +37,7 @@ def test_a_cell_like_the_papers_is_within_noise_and_a_far_one_is_not(store):
 
 def test_each_distinct_cell_is_compared_once_with_the_first_table_that_prints_it(store):
     add_study(store, "cifar100_rn18", {"at": AT}, clean=0.53)
-    found = differences(Results(load(store)))
+    found = differences(results_of(store))
     identities = [
         (o.printed.key.study, o.printed.key.label, o.printed.key.measure, o.printed.key.epsilon) for o in found
     ]
@@ -60,7 +58,7 @@ def test_a_single_seed_borrows_the_papers_spread():
 
 
 def test_the_papers_own_tables_come_out_equal():
-    assert "its 398 cells equal the paper's" in text(None)
+    assert "its 398 cells equal the paper's" in text_in_print(PAPER)
 
 
 def test_the_papers_claims_by_its_own_numbers(paper):
@@ -79,7 +77,7 @@ def test_the_papers_claims_by_its_own_numbers(paper):
 
 
 def test_claims_have_unique_names_and_known_kinds(paper):
-    assert len(paper) == len(claims.judge(Paper())) >= 50
+    assert len(paper) == len(claims.judge(InPrint(PAPER))) >= 50
 
 
 def test_nothing_is_claimed_from_an_empty_store(store):
@@ -96,7 +94,7 @@ def test_a_claim_holds_fails_or_stays_open_by_our_records(store):
     assert found["sovr-beats-weighted"].verdict == "does not hold"  # GAIRAT is above SOVR here
     assert found["ewat-helps"].verdict == "undecided"
     assert found["weighted-fall-to-autoattack"].verdict == "does not hold"
-    shown = text(store.uri)
+    shown = text(results_of(store))
     assert "✅ holds in the 1 of 4 parts known" in shown
 
 
@@ -114,8 +112,6 @@ def test_trends_need_every_step(store):
     labels = ["at", "sovr_m20", "sovr_m40", "sovr_m60", "sovr_m80", "sovr_m100"]
     base = {label: [0.48, 0.482, 0.478] for label in labels}
     trials = add_study(store, "cifar10_m_effect", {**base, "sovr_m40": [0.5, 0.502, 0.498]})
-    from hand_made import add_trial
-
     for place, label in enumerate(labels):
         for seed in range(3):
             margin = -1.0 - place - 0.01 * seed
@@ -143,7 +139,7 @@ def test_diagnostics_answer_the_claims_about_gradients(store):
 
 def test_another_study_answers_the_same_claims_apart(store):
     add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT}, title="Digits")
-    shown = text(store.uri)
+    shown = text(results_of(store))
     section = shown[shown.index("## The same claims on Digits") :]
     assert "SOVR is more robust than AT under AutoAttack, significantly" in section
     assert "neither supports nor refutes" in section

@@ -10,14 +10,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import synthetic
+from hand_made import PAPER, results_of
 from matplotlib import rc_context
 from matplotlib.text import Text
 
-from reports import figures
-from reports.figures import bars, effects, hero, margin_trajectories, margins, search, style, trade_off, training_curves
+from reports.figures import bars, hero, margins, search, style, trade_off, training_curves
+from reports.figures.draw import declared, draw_all, read_index
 from reports.figures.view import Missing, StudyView
-from reports.results import Results
-from reports.store.load import load
 from reports.tables.table import Key
 from sweep.store.base import open_store
 
@@ -43,7 +42,11 @@ def full_store(tmp_path_factory):
 
 
 def view_of(folder: Path, study: str = "synthetic") -> StudyView:
-    return StudyView(Results(load(folder)), study)
+    return StudyView(results_of(folder), study)
+
+
+def drawn(name: str, view: StudyView):
+    return next(figure for figure in declared(PAPER) if figure.name == name).draw(view)
 
 
 @pytest.fixture
@@ -52,9 +55,9 @@ def view(full_store) -> StudyView:
 
 
 def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
-    first = figures.draw_all(load(full_store), tmp_path / "first")
-    entries = figures.read_index(tmp_path / "first")
-    assert [entry.name for entry in entries] == ["toy_trajectories", *(name for name, _, _ in figures.FIGURES)]
+    first = draw_all(results_of(full_store), tmp_path / "first")
+    entries = read_index(tmp_path / "first")
+    assert [entry.name for entry in entries] == [figure.name for figure in declared(PAPER)]
     assert [entry.name for entry in entries if not entry.files] == []
     assert all(entry.caption and entry.title for entry in entries)
     assert len(first) == 2 * len(entries) + 1
@@ -64,7 +67,7 @@ def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
             assert b"<dc:date>" not in path.read_bytes()
         elif path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
-    second = figures.draw_all(load(full_store), tmp_path / "second")
+    second = draw_all(results_of(full_store), tmp_path / "second")
     assert [a.name for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()] == []
 
 
@@ -79,10 +82,10 @@ def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_
     store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, search=False)
     for path in store.list("trials") + store.list("evaluations") + store.list("diagnostics"):
         store.delete(path)
-    figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
-    toy, *others = figures.read_index(tmp_path / "out")
+    draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    toy, *others = read_index(tmp_path / "out")
     assert toy.files
-    assert len(others) == len(figures.FIGURES)
+    assert len(others) == len(declared(PAPER)) - 1
     for entry in others:
         assert not entry.files and entry.reason, entry
         assert entry.command.startswith("python -m sweep.run --study "), entry
@@ -90,7 +93,7 @@ def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_
 
 def test_an_empty_store_gives_the_toy_problem_only(tmp_path):
     open_store(tmp_path / "store").write("readme", b"")
-    drawn = figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
+    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out")
     assert [path.name for path in drawn] == ["toy_trajectories.svg", "toy_trajectories.png", "index.json"]
 
 
@@ -222,7 +225,7 @@ def test_diamonds_mark_the_epochs_whose_weights_the_tables_show(tmp_path, checkp
 
 
 def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):
-    figure, _ = effects.draw_rate(view)
+    figure, _ = drawn("effect_of_m", view)
     container = figure.axes[2].containers[0]
     assert list(container.lines[0].get_xdata(orig=False)) == [0.0, 20.0, 40.0]
     by_label = {method.label: method for method in view.methods}
@@ -234,11 +237,11 @@ def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):
 def test_effect_of_lambda_needs_two_values(tmp_path):
     synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False, failed=())
     with pytest.raises(Missing, match="lam"):
-        effects.draw_lambda(view_of(tmp_path))
+        drawn("effect_of_lambda", view_of(tmp_path))
 
 
 def test_margin_trajectories_state_the_ratio_at_the_last_epoch(view):
-    figure, caption = margin_trajectories.draw(view)
+    figure, caption = drawn("margin_trajectories", view)
     assert {line.get_label() for line in figure.axes[0].lines} >= {"CE, w=1", "OVR, w=1"}
     by_label = {method.label: method for method in view.methods}
 
@@ -250,7 +253,7 @@ def test_margin_trajectories_state_the_ratio_at_the_last_epoch(view):
 
 def test_margin_trajectories_tell_weights_apart(tmp_path):
     synthetic.write_store(tmp_path, methods=synthetic.TRAJECTORIES, diagnostics=False, components=False, search=False)
-    figure, caption = margin_trajectories.draw(view_of(tmp_path))
+    figure, caption = drawn("margin_trajectories", view_of(tmp_path))
     lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
     assert {line.get_label() for line in lines} == {"CE, w=1", "CE, w=5", "OVR, w=1", "OVR, w=5"}
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 4
@@ -263,7 +266,7 @@ def test_no_ratio_is_stated_while_a_mean_margin_is_still_wrong_sided(tmp_path):
         "ovr": ("OVR", "weighted_ovr", {"weight": 1.0}, 80, 50, 47, -3.0),
     }
     synthetic.write_store(tmp_path, methods=methods, diagnostics=False, components=False, search=False)
-    assert "for w=1" not in margin_trajectories.draw(view_of(tmp_path))[1]
+    assert "for w=1" not in drawn("margin_trajectories", view_of(tmp_path))[1]
 
 
 def test_search_history_rises_and_marks_the_chosen_candidate(view):
@@ -300,7 +303,7 @@ def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
 def test_one_seed_and_hostile_names_still_give_wellformed_files(tmp_path):
     methods = {HOSTILE: (HOSTILE, "at", {}, *synthetic.METHODS["at"][3:]), "sovr": synthetic.METHODS["sovr"]}
     synthetic.write_store(tmp_path / "store", title=HOSTILE, methods=methods, seeds=(5,), failed=())
-    drawn = figures.draw_all(load(tmp_path / "store"), tmp_path / "out")
+    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out")
     assert len(drawn) > 20
     for path in drawn:
         if path.suffix == ".svg":
@@ -310,18 +313,19 @@ def test_one_seed_and_hostile_names_still_give_wellformed_files(tmp_path):
 
 def test_methods_differ_in_marker_or_dash_and_not_in_colour_alone():
     names = ["st", "at", "ovr", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr", "sovr+awp", "other"]
-    styles = style.method_styles((name, name) for name in names)
+    styles = style.method_styles(((name, name) for name in names), PAPER.looks)
     for first, second in combinations(names, 2):
         shape = [(styles[name].marker, styles[name].dash, styles[name].filled) for name in (first, second)]
         assert shape[0] != shape[1], (first, second)
 
 
 def test_variants_of_one_method_can_be_told_apart():
-    styles = style.method_styles((f"sovr_{index}", "sovr") for index in range(8))
+    styles = style.method_styles(((f"sovr_{index}", "sovr") for index in range(8)), PAPER.looks)
     assert len({(one.marker, one.dash) for one in styles.values()}) == 8
 
 
 def test_figures_load_neither_torch_nor_ray_nor_pyplot():
-    code = "import sys, reports.figures; print(*({'torch', 'ray', 'matplotlib.pyplot'} & set(sys.modules)))"
+    code = "import sys, reports.figures.draw as draw, reports.papers as papers; draw.declared(papers.load())"
+    code += "; print(*({'torch', 'ray', 'matplotlib.pyplot'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []

@@ -2,12 +2,11 @@
 
 import pytest
 import synthetic
-from hand_made import add_study, add_trial, new_store
+from hand_made import add_study, add_trial, new_store, results_of
 
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
-from reports.results import MARGIN_NOTES, Results
-from reports.store.load import load
+from reports.results import MARGIN_NOTES
 from reports.tables.table import Key
 
 STUDY = "trajectories_cifar10_rn18"
@@ -26,7 +25,7 @@ def measured(store, diagnostics, training):
         if place in diagnostics:
             record = {"kind": "diagnostics", "summary": {"train_margin_mean": diagnostics[place]}, "arrays": None}
             store.write_json(f"diagnostics/{trial[:16]}/last.json", record)
-    return Results(load(store))
+    return results_of(store)
 
 
 def margins(results, label, measure="margin"):
@@ -61,6 +60,6 @@ def test_diagnostics_count_where_all_have_both(store):
 def test_the_figure_names_its_estimate_and_the_tables_one_where_it_differs(tmp_path, diagnostics):
     methods = {label: synthetic.METHODS[label] for label in ("at", "ovr")}
     synthetic.write_store(tmp_path, methods=methods, diagnostics=diagnostics, components=False, search=False)
-    caption = margin_trajectories.draw(StudyView(Results(load(tmp_path)), "synthetic"))[1]
+    caption = margin_trajectories.draw(StudyView(results_of(tmp_path), "synthetic"))[1]
     assert MARGIN_NOTES["training"] in caption
     assert (MARGIN_NOTES["diagnostics"] in caption) == diagnostics

@@ -6,17 +6,15 @@ import subprocess
 import pandas as pd
 import pytest
 import synthetic
-from hand_made import add_evaluation, add_study, new_store
+from hand_made import add_evaluation, add_study, new_store, results_of
 
 from reports import write_reports
-from reports.figures import draw_all
+from reports.figures.draw import draw_all
 from reports.page.trials import study_trials
-from reports.results import Results
-from reports.store.load import load
 from reports.tables.latex import PREAMBLE, numbers, render
-from reports.tables.markdown_table import code
-from reports.tables.paper import study_tables
-from reports.tables.table import Block, Cell, Column, Key, Row, Table
+from reports.tables.markdown import code
+from reports.tables.study import study_tables
+from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
@@ -42,7 +40,7 @@ def test_a_study_without_a_single_method_has_a_page(store, tmp_path):
 def test_an_unreadable_radius_does_not_stop_the_tables(store):
     trials = add_study(store, "one", {"at": AT})
     add_evaluation(store, trials["at", 0], "autoattack", 0.4, epsilon="wide", attack_id="autoattack-x")
-    titles = [table.title for table in study_tables(Results(load(store)), "one")]
+    titles = [table.title for table in study_tables(results_of(store), "one")]
     assert any("larger radii" in title for title in titles)
 
 
@@ -59,14 +57,14 @@ def test_hyperparameters_that_are_no_numbers_do_not_stop_the_figures(tmp_path):
     record = {key: value for key, value in store.read_json(path).items() if key != "sha256"}
     record["candidates"][1]["hyperparameters"]["M"] = "many"
     store.write_json(path, record)
-    drawn = {path.name for path in draw_all(load(store.uri), tmp_path / "plots")}
+    drawn = {path.name for path in draw_all(results_of(store), tmp_path / "plots")}
     assert {"synthetic-search_landscape.svg", "synthetic-margin_trajectories.svg"} <= drawn
 
 
 def test_studies_whose_names_differ_in_signs_alone_have_macros_of_their_own(store):
     add_study(store, "one-2", {"at": AT})
     add_study(store, "one_2", {"at": SOVR})
-    results = Results(load(store))
+    results = results_of(store)
     tables = [table for study in ("one-2", "one_2") for table in study_tables(results, study)]
     text = numbers(results, tables)
     assert r"\newcommand{\OneTwoAtAutoattackMean}{$48.0$}" in text
@@ -75,7 +73,7 @@ def test_studies_whose_names_differ_in_signs_alone_have_macros_of_their_own(stor
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_a_row_may_begin_with_a_bracket_or_a_star(tmp_path):
-    cells = (Cell(Key("one", "at", "clean")),)
+    cells = (TableCell(Key("one", "at", "clean")),)
     rows = tuple(Row(name, cells) for name in ("[2pt]", "*x", "[", "]"))
     table = Table("odd\nname", "[t]", (Column("[c]"),), (Block("[b]", rows),))
     (tmp_path / "odd.tex").write_text(PREAMBLE + render(table) + r"\end{document}", "utf-8")
@@ -101,5 +99,5 @@ def test_a_name_shown_as_code_ends_neither_the_code_nor_the_cell():
 def test_two_evaluations_of_one_attack_are_both_listed(store):
     trials = add_study(store, "one", {"at": AT[:1]})
     add_evaluation(store, trials["at", 0], "autoattack", 0.5, images=200, attack_id="autoattack-8_255-44444444")
-    lines = dict(study_trials(Results(load(store)), "one", 0)[0].evaluations)
+    lines = dict(study_trials(results_of(store), "one", 0)[0].evaluations)
     assert lines["AutoAttack, ε = 8/255, best_test"] == ("48.00 % of 1000; 50.00 % of 200",)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from hand_made import ATTACKS, add_study, new_store
+from hand_made import ATTACKS, add_study, new_store, results_of
 
 from reports.page.page import write_page
 from reports.protocol import differences
-from reports.results import Results
-from reports.store.load import load
-from reports.tables.paper import paper_tables, study_tables
+from reports.tables.paper import paper_tables
+from reports.tables.study import study_tables
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 
@@ -45,10 +44,11 @@ class Reader(HTMLParser):
 
 
 def page_of(store: Path, out: Path, figures: list[Path] | None = None) -> str:
-    data = load(store)
-    results = Results(data)
-    tables = [table for study in data.manifests for table in study_tables(results, study)] + paper_tables(results)
-    path = write_page(data, tables, figures or [], out)
+    results = results_of(store)
+    tables = [table for study in results.data.manifests for table in study_tables(results, study)] + paper_tables(
+        results
+    )
+    path = write_page(results, tables, figures or [], out)
     assert path == out / "report.html"
     return path.read_text("utf-8")
 
@@ -99,7 +99,7 @@ def test_trials_name_seed_hyperparameters_commit_versions_device_and_time(page):
 
 def test_tables_show_the_numbers_of_the_report_with_methods_down(page, tmp_path):
     synthetic.write_store(tmp_path / "store")
-    results = Results(load(tmp_path / "store"))
+    results = results_of(tmp_path / "store")
     main = study_tables(results, "synthetic")[0]
     (shown,) = re.findall(r'<table class="results sortable" id="table-0".*?</table>', page, re.DOTALL)
     rows = {row[0]: row[1] for row in re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', shown, re.DOTALL)}

@@ -4,12 +4,11 @@ import shutil
 
 import pytest
 import synthetic
+from hand_made import results_of
 
-from reports import figures
+from reports.figures.draw import draw_all
 from reports.page.page import write_page
-from reports.results import Results
-from reports.store.load import load
-from reports.tables.paper import study_tables
+from reports.tables.study import study_tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -25,9 +24,9 @@ def report(tmp_path_factory):
     methods = {label: synthetic.METHODS[label] for label in ("at", "gairat", "sovr", "tsovr", "sovr+awp")}
     methods[HOSTILE] = (HOSTILE, "mart", {HOSTILE: 1}, *synthetic.METHODS["mart"][3:])
     synthetic.write_store(folder / "store", methods=methods, title=f"Synthetic {HOSTILE}", failed=(("gairat", 1),))
-    data = load(folder / "store")
-    drawn = figures.draw_all(data, folder / "figures")
-    return write_page(data, study_tables(Results(data), "synthetic"), drawn, folder)
+    results = results_of(folder / "store")
+    drawn = draw_all(results, folder / "figures")
+    return write_page(results, study_tables(results, "synthetic"), drawn, folder)
 
 
 @pytest.fixture(scope="module")

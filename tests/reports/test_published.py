@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hand_made import PAPER
+from papers_store import IRREGULAR
 
-from reports.papers import sovr as published
+from reports.papers.paper import PaperTable
 from reports.tables.table import with_best
 
-TABLES = published.tables()
-# The paper's own departures from its rule of rounding: a mean shown finer than its spread.
-IRREGULAR = {"60.13±0.5", "40.01±1", "9.43±0.4", "10.45±0.5"}
+TABLES = PAPER.tables
 
 
 def paper_source() -> str:
@@ -64,7 +64,7 @@ def test_our_rounding_is_the_papers(table):
 
 
 def test_every_contradiction_has_a_note_and_every_reference_a_contradiction():
-    notes = published.contradictions()
+    notes = PAPER.contradictions
     assert [note.number for note in notes] == list(range(1, 21))
     assert all(note.paper and note.decision for note in notes)
     for table in TABLES:
@@ -98,4 +98,4 @@ def test_a_misprinted_cell_is_refused():
     spec = {**table.spec, "blocks": [{**table.spec["blocks"][0]}]}
     spec["blocks"][0]["rows"] = [{"header": "x", "label": "ovr", "cells": ["1.87", "1,78", "1.56", "1.76"]}]
     with pytest.raises(ValueError, match="1,78"):
-        published.Published(4, "x", "x", "ratio", spec).cells()
+        PaperTable(4, "x", "x", "ratio", spec).cells()

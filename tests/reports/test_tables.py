@@ -2,13 +2,13 @@
 
 import pytest
 import synthetic
-from hand_made import add_evaluation, add_study, add_trial, new_store
+from hand_made import PAPER, add_evaluation, add_study, add_trial, new_store, results_of
 
 from reports import write_reports, writing
-from reports.results import Results
 from reports.statistics import Sample
 from reports.store.load import load
-from reports.tables.paper import paper_tables, study_tables
+from reports.tables.paper import paper_tables
+from reports.tables.study import study_tables
 from reports.tables.table import Key, Rounding, best_index
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
@@ -17,10 +17,6 @@ AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.
 @pytest.fixture
 def store(tmp_path):
     return new_store(tmp_path / "store")
-
-
-def results_of(store):
-    return Results(load(store))
 
 
 def row(table, header):
@@ -304,7 +300,7 @@ def test_figures_are_drawn_again_when_the_code_that_draws_them_changed(tmp_path,
     marks = []
     for name, text in [("hero.py", "a"), ("hero.py", "b"), ("templates/report.css", "c"), ("tables.md", "d")]:
         (sources / name).write_text(text)
-        marks.append(writing.fingerprint(tmp_path / "store", None))
+        marks.append(writing.fingerprint(tmp_path / "store", None, PAPER))
     # The last is what a report itself writes, which is no source.
     assert len(set(marks)) == 3 and marks[3] == marks[2]
 

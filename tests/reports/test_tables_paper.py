@@ -1,15 +1,12 @@
 """The whole way: records with the paper's numbers give the paper's tables and the paper's own verdicts."""
 
 import pytest
-from papers_store import NO_ATTACK, first_printed, label_of, write_papers_store
-from test_published import IRREGULAR
+from hand_made import PAPER, results_of
+from papers_store import IRREGULAR, NO_ATTACK, first_printed, write_papers_store
 
 from reports.claims import judge as claims
-from reports.claims.sources import Ours, Paper
+from reports.claims.sources import InPrint, Ours
 from reports.diff import differences
-from reports.papers import sovr as published
-from reports.results import Results
-from reports.store.load import load
 from reports.tables.paper import paper_tables
 
 
@@ -22,18 +19,18 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(store):
-    return Results(load(store))
+    return results_of(store)
 
 
 def test_records_with_the_papers_numbers_give_the_papers_tables(results):
     first = first_printed()
     compared = 0
-    for source, table in zip(published.tables(), paper_tables(results), strict=True):
+    for source, table in zip(PAPER.tables, paper_tables(results), strict=True):
         for printed, cell in zip(source.cells(), table.cells(), strict=True):
             key = printed.key
             measure = "autoattack" if key.measure == "worst" else key.measure
             # Contradictions 4 and 5: what two tables print differently is made as in the first.
-            same = first[key.study, label_of(key), measure, key.epsilon].text == printed.text
+            same = first[key.study, printed.claim_label, measure, key.epsilon].text == printed.text
             if not same or printed.text in IRREGULAR:
                 continue
             # Without a printed spread there are three equal seeds here.
@@ -45,7 +42,7 @@ def test_records_with_the_papers_numbers_give_the_papers_tables(results):
 
 
 def test_the_best_cells_of_the_main_table_are_the_papers(results):
-    source, table = published.tables()[0], paper_tables(results)[0]
+    source, table = PAPER.tables[0], paper_tables(results)[0]
     assert [cell.best for cell in table.cells()] == [printed.bold for printed in source.cells()]
 
 
@@ -57,7 +54,7 @@ def test_every_cell_is_within_noise_of_itself(results):
 
 def test_our_records_are_judged_as_the_papers_printed_numbers(results):
     ours = {claim.id: claim for claim in claims.judge(Ours(results))}
-    paper = {claim.id: claim for claim in claims.judge(Paper())}
+    paper = {claim.id: claim for claim in claims.judge(InPrint(PAPER))}
     # Sums and losses are taken seed by seed from records, but as if independent from print.
     apart = {claim for claim in paper if "sum" in claim or claim == "weighted-lose-more"}
     verdicts = {name: [part.verdict for part in claim.parts] for name, claim in ours.items() if name not in apart}

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trainers.config import Awp, Ddpm, InnerAttack, Recipe, Schedule, Seat, Selection, TrialConfig
+from trainers.config import InnerAttack, Recipe, Schedule, Selection, TrialConfig
+from trainers.wrappers.awp import Awp
+from trainers.wrappers.ddpm import Ddpm
+from trainers.wrappers.seat import Seat
 
 
 def small_trial(method: str = "at", *, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialConfig:

@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_the_oracles_beside_the_specification_are_the_ones_of_the_suite(shared, 
 def test_the_command_prints_cases_and_error_per_family(small, tmp_path, capsys):
     assert main([written(small, tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "at_ce" in printed and "e-1" in printed
+    assert re.search(r"at_ce +1 +\d\.\d\de[+-]\d\d", printed)  # an error may be exactly 0
     assert "3 families, 3 cases, 0 differences" in printed
 
 

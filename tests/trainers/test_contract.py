@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers import composition, contract, plugins
+from trainers import composition, contract, registry
 
 FOUND = composition.method_names()
 # Whole trainings take their time: of the compositions, those of the paper and those with a state of their own.
@@ -76,20 +76,20 @@ class Spoilt(Method):
     ],
 )
 def test_a_broken_promise_is_noticed_and_named(check, body, message):
-    plugins.load_source("spoilt", f"{HEADER}        {body}\n")
+    registry.load_source("spoilt", f"{HEADER}        {body}\n")
     try:
         fault = contract.fault_of(contract.Check("", check), "spoilt")
     finally:
-        plugins.forget("spoilt")
+        registry.forget("spoilt")
     assert fault is not None and message in fault
 
 
 def test_a_method_without_its_decorator_is_told_so():
-    plugins.load_source("spoilt", HEADER.replace("@dataclass(frozen=True)", "") + "        return 0\n")
+    registry.load_source("spoilt", HEADER.replace("@dataclass(frozen=True)", "") + "        return 0\n")
     try:
         fault = contract.fault_of(contract.Check("", contract.declares_hyperparameters), "spoilt")
     finally:
-        plugins.forget("spoilt")
+        registry.forget("spoilt")
     assert fault == "decorate Spoilt with @dataclass(frozen=True)"
 
 

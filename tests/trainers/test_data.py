@@ -14,7 +14,7 @@ from trainers import data
 from trainers.config import Augmentation
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
-from trainers.data.torchvision_import import torchvision_datasets
+from trainers.data.torchvision_sets import torchvision_datasets
 
 
 def small_bundle(samples: int = 50, side: int = 4) -> DataBundle:

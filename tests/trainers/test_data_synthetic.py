@@ -71,11 +71,11 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
 def cifar_sized(synthetic: SyntheticImages) -> TrainingImages:
     images, labels = torch.zeros(50000, 3, 1, 1, dtype=torch.uint8), torch.zeros(50000, dtype=torch.int64)
     bundle = DataBundle("cifar10", images, labels, images[:1], labels[:1], synthetic=synthetic)
-    return TrainingImages(bundle.held_out(1024, "start"), 1024, Augmentation(), 0, synthetic_fraction=0.7)
+    return TrainingImages(bundle.held_out(1024, "start"), 1024, Augmentation(), 0)
 
 
 def test_the_1m_setting_mixes_716_synthetic_and_308_real_images_in_49_batches() -> None:
-    extra = SyntheticImages(np.full((40, 1, 1, 3), 255, dtype=np.uint8), np.full(40, 9))
+    extra = SyntheticImages(np.full((40, 1, 1, 3), 255, dtype=np.uint8), np.full(40, 9), fraction=0.7)
     training = cifar_sized(extra)
     assert training.batches == 49
     batches = list(training.epoch(0))

@@ -1,12 +1,11 @@
-"""The scorer: verdicts by image whatever the batches, suites, selection accuracy."""
+"""The scorer: verdicts by image whatever the batches, selection accuracy."""
 
 import pytest
 import torch
 
-from tests.trainers.tiny import tiny_problem
-from trainers.config import as_float
-from trainers.evaluate import accuracy, evaluate_shard, pgd_accuracy
-from trainers.suites import SUITES, EvaluationAttack, attacks, larger_radii, parse
+from tests.trainers.tiny import all_phases, tiny_problem
+from trainers.attacks import parse
+from trainers.evaluate import accuracy, pgd_accuracy
 
 OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.1-strict", "spsa-3")
 
@@ -15,10 +14,10 @@ OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.
 def test_any_cut_into_shards_and_batches_gives_the_same_verdicts(name):
     model, images, labels = tiny_problem(37)
     attack = parse(name, epsilon="0.05")
-    whole = evaluate_shard(model, images, labels, attack)
+    whole = all_phases(model, images, labels, attack)
     bounds = [0, 5, 18, 37]
     parts = [
-        evaluate_shard(model, images[a:b], labels[a:b], attack, first=a, batch_size=7)
+        all_phases(model, images[a:b], labels[a:b], attack, first=a, batch_size=7)
         for a, b in zip(bounds, bounds[1:], strict=False)
     ]
     assert torch.equal(whole.correct, torch.cat([part.correct for part in parts]))
@@ -30,8 +29,8 @@ def test_any_cut_into_shards_and_batches_gives_the_same_verdicts(name):
 def test_another_place_in_the_data_set_is_another_random_start():
     model, images, labels = tiny_problem(60)
     attack = parse("pgd-10", epsilon="0.05").model_copy(update={"steps": 0})
-    here = evaluate_shard(model, images, labels, attack, first=0).correct
-    there = evaluate_shard(model, images, labels, attack, first=1000).correct
+    here = all_phases(model, images, labels, attack, first=0).correct
+    there = all_phases(model, images, labels, attack, first=1000).correct
     assert not torch.equal(here, there)
 
 
@@ -40,14 +39,14 @@ def test_uint8_images_are_divided_by_255():
     bytes_ = (images * 255).round().to(torch.uint8)
     attack = parse("pgd-10", epsilon="0.05")
     assert torch.equal(
-        evaluate_shard(model, bytes_, labels, attack).correct,
-        evaluate_shard(model, bytes_.float() / 255, labels, attack).correct,
+        all_phases(model, bytes_, labels, attack).correct,
+        all_phases(model, bytes_.float() / 255, labels, attack).correct,
     )
 
 
 def test_the_strict_count_needs_every_step_right():
     model, images, labels = tiny_problem(60)
-    final, strict = (evaluate_shard(model, images, labels, parse(f"logit-scaling-100{s}", epsilon="0.05")).correct
+    final, strict = (all_phases(model, images, labels, parse(f"logit-scaling-100{s}", epsilon="0.05")).correct
                      for s in ("", "-strict"))  # fmt: skip
     assert (strict <= final).all()
 
@@ -57,7 +56,7 @@ def test_selection_accuracy_is_that_of_the_evaluation_and_keeps_the_mode():
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     found = pgd_accuracy(model, images, labels, epsilon=0.05, step_size=0.0125, steps=10, batch_size=9)
-    expected = evaluate_shard(model, images, labels, parse("pgd-10", epsilon="0.05")).correct.float().mean()
+    expected = all_phases(model, images, labels, parse("pgd-10", epsilon="0.05")).correct.float().mean()
     assert found == pytest.approx(float(expected))
     assert accuracy(model, images, labels, batch_size=9) == pytest.approx(46 / 50)
     assert model.training and model.bn.training
@@ -70,54 +69,3 @@ def test_margin_losses_of_selection_break_more_than_none():
     clean = accuracy(model, images, labels)
     for loss in ("cw", "cw_clamped_above", "cw_until_wrong"):
         assert pgd_accuracy(model, images, labels, loss=loss, **settings) < clean - 0.1
-
-
-def test_names_give_the_paper_s_settings():
-    pgd = parse("pgd-20")
-    assert (pgd.steps, pgd.step_size, pgd.epsilon, pgd.start, pgd.loss) == (20, "2/255", "8/255", "uniform", "ce")
-    fgsm = parse("fgsm")
-    assert (fgsm.steps, fgsm.start) == (1, "none") and as_float(fgsm.step_size) == as_float(fgsm.epsilon)
-    spsa = parse("spsa")
-    assert (spsa.steps, spsa.samples, spsa.delta, spsa.learning_rate) == (100, 256, 0.001, 0.01)
-    assert parse("cw-100").loss == "cw" and parse("logit-scaling-0.1").alpha == 0.1
-    standard = parse("autoattack")
-    assert standard.components == ("apgd-ce", "apgd-t", "fab-t", "square")
-    assert (standard.targets, standard.queries, standard.seed) == (9, 5000, 0)
-    assert standard.phases == ("clean", "apgd-ce", "apgd-t", "fab-t", "square") and pgd.phases == ("",)
-    assert larger_radii("8/255") == ("12/255", "16/255") and larger_radii("0.1") == ("0.15", "0.2")
-
-
-def test_identities_are_stable_file_names_that_tell_every_setting_apart():
-    # Written down: a changed identity would hide what stores already hold.
-    assert parse("pgd-20").id == "pgd-20-8_255-56f9108b"
-    assert parse("autoattack").id == "autoattack-8_255-d06d233c"
-    variants = [
-        parse("pgd-20"), parse("pgd-20", seed=1), parse("pgd-20", epsilon="0.031"), parse("pgd-20", step_size="1/255"),
-        parse("pgd-20", images=(0, 100)), parse("autoattack"), parse("autoattack", batch_size=100), parse("cw-20"),
-    ]  # fmt: skip
-    assert len({attack.id for attack in variants}) == len(variants)
-    # The batch moves no verdict of an attack of our own.
-    assert parse("pgd-20", batch_size=7).id == parse("pgd-20").id
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_suites_hold_each_attack_once_and_survive_a_record(suite):
-    found = attacks(suite, epsilon="8/255", classes=100)
-    assert len({attack.id for attack in found}) == len(found) and found[0].name == "clean"
-    for attack in found:
-        dumped = attack.model_dump(mode="json", exclude_none=True)
-        assert EvaluationAttack.model_validate(dumped).id == attack.id
-
-
-def test_the_paper_s_suite_is_all_of_them():
-    names = {(attack.name, attack.epsilon) for attack in attacks("paper")}
-    assert {("autoattack", f"{n}/255") for n in (8, 12, 16)} <= names
-    assert {name for name, _ in names} >= {"clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "square", "fab-t"}
-    assert {f"logit-scaling-{alpha}" for alpha in ("0.1", "1", "10", "100")} <= {name for name, _ in names}
-
-
-def test_unknown_names_come_with_the_nearest():
-    with pytest.raises(ValueError, match="unknown attack 'pgd20'; did you mean 'pgd-20'"):
-        parse("pgd20")
-    with pytest.raises(ValueError, match="unknown suite 'papr'; did you mean 'paper'"):
-        attacks("papr")

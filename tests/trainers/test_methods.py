@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from trainers import composition, losses
-from trainers.attacks.pgd import LinfAttack
 from trainers.method import Batch
 from trainers.methods.at import AT
+from trainers.perturbation.linf import LinfAttack
 
 
 class Network(nn.Module):

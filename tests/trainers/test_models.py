@@ -70,7 +70,7 @@ def test_wide_blocks_run_in_pre_activation_order() -> None:
     with torch.device("meta"):
         model = models.build("wrn_34_10", 10, shape=CIFAR)
     assert [len(model.get_submodule(f"block{i}.layer")) for i in (1, 2, 3)] == [5, 5, 5]  # type: ignore[arg-type]
-    from trainers.models.wide_resnet import WideBlock
+    from trainers.models.wrn_34_10 import WideBlock
 
     block = WideBlock(4, 8, 2).eval()
     features = torch.randn(2, 4, 8, 8)
@@ -81,7 +81,7 @@ def test_wide_blocks_run_in_pre_activation_order() -> None:
 
 
 def test_silu_blocks_pad_a_strided_convolution_on_the_right_and_below_only() -> None:
-    from trainers.models.wide_resnet_silu import SiluBlock
+    from trainers.models.wrn_28_10_silu import SiluBlock
 
     block = SiluBlock(1, 2, 2).eval()
     with torch.no_grad():

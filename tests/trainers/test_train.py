@@ -14,8 +14,10 @@ from small_trials import every_kind_of_trial, small_trial
 from trainers import assembly, data
 from trainers import train as training_module
 from trainers.checkpoint import load_resume
-from trainers.config import Ddpm, InnerAttack, Recipe, Schedule, Seat, Selection
+from trainers.config import InnerAttack, Recipe, Schedule, Selection
 from trainers.train import Training, train
+from trainers.wrappers.ddpm import Ddpm
+from trainers.wrappers.seat import Seat
 
 
 def test_adversarial_training_makes_a_network_robust(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_with_averaging_the_averaged_model_is_evaluated_and_kept(tmp_path: Path)
     state = load_resume(tmp_path / "resume.pt")
     assert state is not None
     kept = load_file(tmp_path / "last.safetensors")
-    assert all(torch.equal(kept[name], state["average"][name]) for name in kept)
+    assert all(torch.equal(kept[name], state["wrappers"]["seat"][name]) for name in kept)
     assert not torch.equal(kept["conv1.weight"], state["model"]["conv1.weight"])
 
 

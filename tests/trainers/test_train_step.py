@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers import composition
-from trainers.attacks.pgd import LinfAttack
 from trainers.method import Batch, Method
+from trainers.perturbation.linf import LinfAttack
 from trainers.step import Collapsed, training_step
-from trainers.weight_perturbation import Awp
+from trainers.weight_perturbation import WeightPerturbation
 
 EPSILON, STEP, STEPS = 8 / 255, 2 / 255, 10
 
@@ -100,7 +100,9 @@ def test_one_forward_serves_the_end_of_the_attack_and_the_loss(setting) -> None:
 
 def test_under_awp_the_two_forwards_stay_apart(setting) -> None:
     model, batch, attack = setting
-    training_step(model, optimizer_of(model), composition.build("at"), batch, attack, awp=Awp(0.01))
+    training_step(
+        model, optimizer_of(model), composition.build("at"), batch, attack, wrappers=[WeightPerturbation(0.01)]
+    )
     assert int(model.bn.num_batches_tracked) == 13 and model.forwards == STEPS + 1 + 1 + 1
 
 
@@ -143,7 +145,7 @@ class Wrong(Method):
         return {"float": losses.mean().item(), "many": losses, "detached": losses.mean().detach()}[self.kind]
 
 
-@pytest.mark.parametrize("awp", [None, Awp(0.01)])
+@pytest.mark.parametrize("wrappers", [[], [WeightPerturbation(0.01)]])
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
@@ -152,11 +154,11 @@ class Wrong(Method):
         ("detached", ValueError, "Wrong: the loss has no gradient: it does not depend on the model's weights, or was"),
     ],
 )
-def test_a_loss_that_cannot_be_trained_on_is_refused_in_words(setting, awp, kind, error, message) -> None:
+def test_a_loss_that_cannot_be_trained_on_is_refused_in_words(setting, wrappers, kind, error, message) -> None:
     model, batch, attack = setting
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(error, match=message):
-        training_step(model, optimizer_of(model), Wrong(kind), batch, attack, awp=awp)
+        training_step(model, optimizer_of(model), Wrong(kind), batch, attack, wrappers=wrappers)
     assert all(torch.equal(before[key], weight.detach()) for key, weight in model.named_parameters())
 
 

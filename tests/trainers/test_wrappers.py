@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from trainers import composition
-from trainers.attacks.pgd import LinfAttack
 from trainers.method import Batch
+from trainers.perturbation.linf import LinfAttack
 from trainers.weight_averaging import DdpmAverage, SeatAverage
-from trainers.weight_perturbation import Awp, perturbed_weights
+from trainers.weight_perturbation import WeightPerturbation, perturbed_weights
 
 
 class CountingAttack(LinfAttack):
@@ -54,19 +54,19 @@ def test_the_attack_runs_once_against_the_unperturbed_model(name):
     data.labels[:] = model(data.images).argmax(dim=1)
     before = [p.detach().clone() for p in model.parameters()]
     search = attack(method)
-    Awp(0.1).perturbed_loss(method, model, data, search)
+    WeightPerturbation(0.1).perturbed_loss(method, model, data, search)
     assert len(search.runs) == 1
     assert all(torch.equal(seen, weight) for seen, weight in zip(search.runs[0], before, strict=True))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_perturbed_weights_are_gone_after_the_step(name):
-    method, model, awp = built(name), network(), Awp(0.1)
+    method, model, awp = built(name), network(), WeightPerturbation(0.1)
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
     awp.perturbed_loss(method, model, batch(method.new_state(6)), attack(method))
     moved = {key for key, p in model.named_parameters() if not torch.equal(p, before[key])}
     assert moved == {"0.weight", "4.weight"}
-    awp.restore(model)
+    awp.after_update(model)
     assert all(torch.allclose(p, before[key], atol=1e-6) for key, p in model.named_parameters())
 
 
@@ -75,7 +75,7 @@ def test_only_weights_of_more_than_one_dimension_are_perturbed():
 
 
 def test_the_perturbation_has_gamma_times_the_length_of_each_layer():
-    method, model, awp = built("at"), network(), Awp(0.02)
+    method, model, awp = built("at"), network(), WeightPerturbation(0.02)
     before = model[0].weight.detach().clone()
     awp.perturbed_loss(method, model, batch(), attack(method))
     assert (model[0].weight - before).norm().item() == pytest.approx(0.02 * before.norm().item(), rel=1e-4)
@@ -84,13 +84,13 @@ def test_the_perturbation_has_gamma_times_the_length_of_each_layer():
 def test_the_perturbation_raises_the_loss():
     method, model = built("st"), network()
     plain = method.batch_loss(model, batch(), attack(method)).item()
-    assert Awp(0.05).perturbed_loss(method, model, batch(), attack(method)).item() > plain
+    assert WeightPerturbation(0.05).perturbed_loss(method, model, batch(), attack(method)).item() > plain
 
 
 def test_the_twin_leaves_batchnorm_of_the_model_alone():
     method = built("trades")  # its attack runs in eval mode
     counts = []
-    for awp in (None, Awp(0.01)):
+    for awp in (None, WeightPerturbation(0.01)):
         model = network()
         if awp is None:
             method.batch_loss(model, batch(), attack(method))
@@ -100,14 +100,16 @@ def test_the_twin_leaves_batchnorm_of_the_model_alone():
     assert counts == [3, 3]
 
 
-def test_the_twin_is_made_once_and_hears_no_hooks():
-    method, model, awp, heard = built("at"), network(), Awp(0.01), []
+def test_two_steps_craft_two_attacks_share_one_twin_and_tell_only_the_models_hooks():
+    method, model, awp, heard = built("at"), network(), WeightPerturbation(0.01), []
     model.register_forward_hook(lambda module, *_: heard.append(module))
+    search, twins = attack(method), []
     for _ in range(2):
-        awp.perturbed_loss(method, model, batch(), attack(method)).backward()
-        awp.restore(model)
-        twin = awp._proxy
-    assert awp._proxy is twin
+        awp.around(method).batch_loss(model, batch(), search).backward()
+        awp.after_update(model)
+        twins.append(awp._proxy)
+    assert len(search.runs) == 2
+    assert twins[0] is twins[1] is not model
     assert set(heard) == {model}
 
 
@@ -118,7 +120,7 @@ def test_margins_of_mma_are_written_once_for_two_evaluations():
         model[1].weight.mul_(50.0)
         data.labels[:] = model(data.images).argmax(dim=1)
     radii = []
-    for awp in (None, Awp(0.01)):
+    for awp in (None, WeightPerturbation(0.01)):
         fresh = Batch(data.images, data.labels, data.indices, method.new_state(6))
         if awp is None:
             method.batch_loss(model, fresh, attack(method))
@@ -137,7 +139,7 @@ def test_the_first_average_is_one_tenth_old_and_nine_tenths_new():
         model[4].weight.add_(1.0)
         model[1].running_mean.add_(1.0)
         model[1].num_batches_tracked.add_(10)
-    average.update(model, 0)
+    average.after_step(model, 0)
     assert torch.allclose(average.model[4].weight, before + 0.9)
     assert torch.allclose(average.model[1].running_mean, torch.full((3,), 0.9))
     assert int(average.model[1].num_batches_tracked) == 9
@@ -149,7 +151,7 @@ def test_a_long_average_uses_the_asked_decay():
     with torch.no_grad():
         model[4].bias.copy_(average.model[4].bias + 1.0)
     before = average.model[4].bias.clone()
-    average.update(model, 10_000)
+    average.after_step(model, 10_000)
     assert torch.allclose(average.model[4].bias, before + 0.5)
 
 
@@ -159,7 +161,7 @@ def test_the_ddpm_average_copies_while_warming_up_and_leaves_buffers_to_the_end_
     with torch.no_grad():
         model[4].weight.add_(1.0)
         model[1].running_mean.add_(1.0)
-    average.update(model, 1)
+    average.after_step(model, 1)
     assert torch.equal(average.model[4].weight, model[4].weight)
     assert torch.equal(average.model[1].running_mean, torch.zeros(3))
     average.end_epoch(model)
@@ -167,7 +169,7 @@ def test_the_ddpm_average_copies_while_warming_up_and_leaves_buffers_to_the_end_
     with torch.no_grad():
         model[4].weight.add_(1.0)
     before = average.model[4].weight.clone()
-    average.update(model, 2)  # global step 3: the ramp starts at 1/10
+    average.after_step(model, 2)  # global step 3: the ramp starts at 1/10
     assert torch.allclose(average.model[4].weight, before + 0.9)
 
 
@@ -177,11 +179,11 @@ def test_an_average_continues_exactly_from_its_state(rule):
     average = rule(model, 0.9)
     with torch.no_grad():
         model[4].weight.add_(1.0)
-    average.update(model, 0)
+    average.after_step(model, 0)
     again = rule(network(), 0.9)
     again.load_state_dict(average.state_dict())
     for one in (average, again):
-        one.update(model, 1)
+        one.after_step(model, 1)
     assert all(
         torch.equal(a, b) for a, b in zip(average.state_dict().values(), again.state_dict().values(), strict=True)
     )

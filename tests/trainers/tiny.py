@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from trainers.attack import EvaluationAttack, Verdicts
+from trainers.evaluate import evaluate_phase
+
 
 class TinyNet(nn.Module):
     """Convolution, BatchNorm, ReLU and a linear layer."""
@@ -32,3 +35,26 @@ def tiny_problem(count: int, classes: int = 10, side: int = 6) -> tuple[TinyNet,
             labels = model(images).argmax(dim=1)
     labels[10::11] = (labels[10::11] + 1) % classes
     return model, images, labels
+
+
+def all_phases(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    attack: EvaluationAttack,
+    *,
+    first: int = 0,
+    batch_size: int = 256,
+) -> Verdicts:
+    """The verdicts of an attack on images that start at position `first` of their data set."""
+    alive, clean, warnings = torch.ones(len(images), dtype=torch.bool), None, []
+    for phase in attack.phases:
+        where = torch.nonzero(alive).flatten()
+        if len(where) == 0:
+            break
+        options = {"indices": where + first, "batch_size": batch_size, "checks": phase == "clean"}
+        found = evaluate_phase(model, images[where], labels[where], attack, phase, **options)
+        clean = found.clean if clean is None else clean
+        alive[where] = found.correct
+        warnings += found.warnings
+    return Verdicts(alive, clean, warnings)

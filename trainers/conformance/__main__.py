@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from trainers.conformance.comparison import Difference, compare
 from trainers.conformance.families import FAMILIES
 from trainers.conformance.oracle import Case, OracleFault, load
+from trainers.spelling import nearest
 
 
 @dataclass
@@ -42,8 +42,7 @@ def run(path: Path) -> dict[str, FamilyResult]:
     cases = load(path)
     unknown = sorted({case.family for case in cases} - set(FAMILIES))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], FAMILIES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = nearest(unknown[0], FAMILIES).rstrip(";")
         raise OracleFault(f"unknown famil{'y' if len(unknown) == 1 else 'ies'} {', '.join(unknown)}{hint}")
     results: dict[str, FamilyResult] = {}
     for case in cases:

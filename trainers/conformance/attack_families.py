@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers import diagnostics, evaluate
-from trainers.attacks import autoattack
-from trainers.attacks.spsa import estimate_gradient, perturb
+from trainers import diagnostics
+from trainers.attacks import parse
+from trainers.attacks.pgd import Pgd
 from trainers.conformance.method_families import recorded_state
 from trainers.conformance.oracle import Case
 from trainers.conformance.stand_ins import linf_attack, written_start
-from trainers.data.facts import dataset_facts
-from trainers.models.normalization import Normalized
-from trainers.suites import EvaluationAttack, parse
+from trainers.data import dataset_facts
+from trainers.normalization import Normalized
+from trainers.perturbation import autoattack
+from trainers.perturbation.spsa import estimate_gradient, perturb
 
 
 class Standardized(Normalized):
@@ -51,14 +52,12 @@ def awp_pgd20_eval(case: Case) -> dict[str, Any]:
     return {"x_adv": found, "correct": model(found).argmax(dim=1) == case.labels}
 
 
-def _evaluated(case: Case, kind: Literal["fgsm", "pgd"], **settings: Any) -> dict[str, Any]:
+def _evaluated(case: Case, **settings: Any) -> dict[str, Any]:
     """What evaluation makes of the case's images without a random start, and the logits of every iterate."""
-    attack = EvaluationAttack(
-        name=case.family, kind=kind, epsilon=repr(case.number("eps")), start="none", **({"loss": "ce"} | settings)
-    )
+    attack = Pgd(name=case.family, epsilon=repr(case.number("eps")), start="none", **settings)
     model, labels = case.network().eval(), case.labels
     seen: list[Tensor] = []
-    found = evaluate.adversarial_images(model, case.x, labels, attack, torch.arange(len(labels)), seen.append)
+    found = attack.adversarial(model, case.x, labels, torch.arange(len(labels)), seen.append)
     logits = model(found).detach()
     # The first iterate is the start; each later one is the result of a step, the last of them what was found.
     right = [predicted.argmax(dim=1) == labels for predicted in (*seen[1:], logits)]
@@ -66,7 +65,7 @@ def _evaluated(case: Case, kind: Literal["fgsm", "pgd"], **settings: Any) -> dic
 
 
 def fgsm(case: Case) -> dict[str, Any]:
-    return _evaluated(case, "fgsm", steps=1, step_size=repr(case.number("eps")))
+    return _evaluated(case, steps=1, step_size=repr(case.number("eps")))
 
 
 def _steps(case: Case) -> dict[str, Any]:
@@ -74,11 +73,11 @@ def _steps(case: Case) -> dict[str, Any]:
 
 
 def pgd_noinit(case: Case) -> dict[str, Any]:
-    return _evaluated(case, "pgd", loss=case.given("loss"), **_steps(case))
+    return _evaluated(case, loss=case.given("loss"), **_steps(case))
 
 
 def logit_scaling_pgd(case: Case) -> dict[str, Any]:
-    return _evaluated(case, "pgd", alpha=case.number("alpha"), strict=True, **_steps(case))
+    return _evaluated(case, alpha=case.number("alpha"), strict=True, **_steps(case))
 
 
 def spsa(case: Case) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 def _autoattack_part(case: Case, name: str, model: nn.Module, **settings: Any) -> Any:
     """The object that evaluation runs, with the case's settings in place of the standard ones."""
-    description = parse(name, epsilon=repr(float(case.hyper.get("eps", 8 / 255))), classes=case.classes)
+    description: Any = parse(name, epsilon=repr(float(case.hyper.get("eps", 8 / 255))), classes=case.classes)
     attack = autoattack.component_attack(model.eval(), name, description, torch.device("cpu"))
     for setting, value in settings.items():
         setattr(attack, setting, value)
@@ -169,7 +168,7 @@ def fab_t_single_run(case: Case) -> dict[str, Any]:
 
 
 def square_p_schedule(case: Case) -> dict[str, Any]:
-    settings = parse("square", queries=case.whole("n_queries"))
+    settings: Any = parse("square", queries=case.whole("n_queries"))
     attack = autoattack.component_attack(nn.Identity(), "square", settings, torch.device("cpu"))
     attack.p_init = case.number("p_init")
     iterations = case.expected.get("iterations", [])

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from trainers import losses
-from trainers.attacks import autoattack
+from trainers.attacks import parse
 from trainers.conformance.oracle import Case
-from trainers.suites import parse
+from trainers.perturbation import autoattack
 
 
 def _value_and_gradient(case: Case, loss: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Any]:
@@ -58,7 +58,8 @@ def cw_rade(case: Case) -> dict[str, Any]:
 
 
 def _autoattack_part(name: str) -> Any:
-    return autoattack.component_attack(torch.nn.Identity(), name, parse(name), torch.device("cpu"))
+    settings: Any = parse(name)
+    return autoattack.component_attack(torch.nn.Identity(), name, settings, torch.device("cpu"))
 
 
 def dlr(case: Case) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.attacks.pgd import LinfAttack
 from trainers.conformance.oracle import Case, OracleFault
 from trainers.method import Objective
+from trainers.perturbation.linf import LinfAttack
 
 
 class Watched:

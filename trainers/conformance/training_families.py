@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers import composition, schedules
+from trainers import closed_forms, composition, schedules
 from trainers.config import Schedule
 from trainers.conformance.attack_families import Standardized
 from trainers.conformance.method_families import gradients, state
@@ -18,7 +17,7 @@ from trainers.conformance.stand_ins import Supplied, linf_attack, written_start
 from trainers.method import Batch, Method
 from trainers.step import training_step
 from trainers.weight_averaging import Average, DdpmAverage, SeatAverage
-from trainers.weight_perturbation import Awp
+from trainers.weight_perturbation import WeightPerturbation
 
 
 def _batch(case: Case) -> Batch:
@@ -51,7 +50,7 @@ def at_iteration(case: Case) -> dict[str, Any]:
 def _awp_step(case: Case, method: Method) -> dict[str, Any]:
     network = case.network()
     optimizer = _optimizer(case, network)
-    awp = Awp(case.number("gamma"))
+    awp = WeightPerturbation(case.number("gamma"))
     before = state(network)
     perturbed: dict[str, Tensor] = {}
 
@@ -65,7 +64,7 @@ def _awp_step(case: Case, method: Method) -> dict[str, Any]:
     loss.backward()
     found = gradients(network)
     optimizer.step()
-    awp.restore(network)
+    awp.after_update(network)
     return {
         "diff": directions,
         "state_before": before,
@@ -97,7 +96,7 @@ def _averaged(case: Case, network: Any, average: Average, wanted: dict[str, Any]
             if moves_all:
                 network.bn.running_var.mul_(1.01)
                 network.bn.num_batches_tracked.add_(1)
-            average.update(network, number - 1)
+            average.after_step(network, number - 1)
             if str(number) in wanted:
                 snapshots[str(number)] = state(average.model)
     return snapshots
@@ -173,7 +172,5 @@ def lr_ddpm_onecycle(case: Case) -> dict[str, Any]:
 
 
 def lambert_trajectories(case: Case) -> dict[str, Any]:
-    # The closed forms serve the figures; the training side as a whole does not depend on reports.
-    toy = importlib.import_module("trainers.closed_forms")
     rows = case.expected.get("rows", [])
-    return {"rows": [toy.trajectory_row(row["K"], row["w"], row["t"]) for row in rows]}
+    return {"rows": [closed_forms.trajectory_row(row["K"], row["w"], row["t"]) for row in rows]}

@@ -1,20 +1,62 @@
-"""Data sets by name. `dataset_names` and `dataset_facts` need neither torch nor files; `load` needs both."""
+"""Data sets by name. Names and facts need neither torch nor files; `load` needs both."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainers.data.facts import DataMissing, DatasetFacts, dataset_facts, dataset_names
+from trainers import registry
+from trainers.dataset import DataMissing, DatasetFacts, DataSource, Parts
 
 if TYPE_CHECKING:
     from trainers.data.bundle import DataBundle
 
-__all__ = ["DataMissing", "DatasetFacts", "dataset_facts", "dataset_names", "load"]
+
+def dataset_names() -> list[str]:
+    return registry.DATASETS.names()
+
+
+def dataset_facts(name: str) -> DatasetFacts:
+    return registry.DATASETS.get(name).facts
+
+
+def needs_files(name: str) -> bool:
+    return registry.DATASETS.get(name).files is not None
 
 
 def load(name: str, data_dir: Path | str | None = None, *, download: bool = True) -> DataBundle:
     """The whole data set as uint8 tensors. Raises DataMissing when it is neither there nor to be had."""
-    from trainers.data import sources
+    from trainers.data.bundle import DataBundle
 
-    return sources.load(name, data_dir, download=download)
+    source, folder = registry.DATASETS.get(name), Path(data_dir or "data")
+    return DataBundle(name, *_parts(name, source, folder, download))
+
+
+def _parts(name: str, source: DataSource, folder: Path, download: bool) -> Parts:
+    if source.files is None:
+        return source.load(folder, False)
+    try:
+        return source.load(folder, False)
+    except (RuntimeError, OSError) as absent:
+        reason: Exception = absent
+    if download:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(folder / ".download.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # trials that start together must not fetch the same file twice
+                return source.load(folder, True)
+        except (RuntimeError, OSError) as failed:
+            reason = failed
+    writable = os.access(folder, os.W_OK) or not folder.exists()
+    attempt = (
+        f"downloading failed: {reason}"
+        if download
+        else f"downloading was not asked for ({str(reason).splitlines()[0]})"
+    )
+    raise DataMissing(
+        f"data set {name!r} not found: looked for {source.files} in {folder.resolve()}"
+        f"{'' if writable else ' (not writable)'}; {attempt}. Put the files there, or name the folder that holds them "
+        "with --data-dir"
+    ) from None

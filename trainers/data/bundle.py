@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainers.data.facts import DatasetFacts, dataset_facts
+from trainers import registry
 from trainers.data.synthetic import SyntheticImages
+from trainers.dataset import DatasetFacts
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class DataBundle:
 
     @property
     def facts(self) -> DatasetFacts:
-        return dataset_facts(self.name)
+        return registry.DATASETS.get(self.name).facts
 
     @property
     def classes(self) -> int:

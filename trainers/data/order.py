@@ -37,7 +37,6 @@ class TrainingImages:
     batch_size: int
     augmentation: Augmentation
     seed: int
-    synthetic_fraction: float = 0.0
 
     @property
     def batches(self) -> int:
@@ -61,7 +60,7 @@ class TrainingImages:
             for indices in permutation.split(self.batch_size):
                 yield indices, None
             return
-        drawn = int(self.batch_size * self.synthetic_fraction)
+        drawn = int(self.batch_size * synthetic.fraction)
         real = self.batch_size - drawn
         for batch in range(self.batches):
             chosen = permutation[batch * real : (batch + 1) * real]

@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.data.facts import DataMissing
+from trainers.dataset import DataMissing
 
 
 @dataclass(frozen=True)
 class SyntheticImages:
     images: np.ndarray  # uint8 (N, H, W, C), memory-mapped
     labels: np.ndarray
+    fraction: float = 0.0  # of each batch
 
     def __len__(self) -> int:
         return len(self.images)

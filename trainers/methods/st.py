@@ -10,6 +10,7 @@ from trainers.method import Method
 @dataclass(frozen=True)
 class ST(Method):
     selects_on = "clean"
+    trains_on = "clean"
 
     def loss(self, model, images, labels, attack):
         return F.cross_entropy(model(images), labels)

@@ -10,6 +10,8 @@ from trainers.method import Method, hyperparameter
 
 @dataclass(frozen=True)
 class WeightedOVR(Method):
+    display = "Weighted OVR"
+
     weight: float = hyperparameter(1.0, low=0.0, high=100.0)
 
     def loss(self, model, images, labels, attack):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.models.normalization import Normalized
+from trainers.network import Architecture, Shape, Statistics
+from trainers.normalization import Normalized
 
 
 class SmallCNN(Normalized):
@@ -20,13 +19,7 @@ class SmallCNN(Normalized):
 
     memory_format = torch.contiguous_format  # on 8x8 pixels a tenth faster than channels last
 
-    def __init__(
-        self,
-        classes: int,
-        shape: tuple[int, int, int],
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
         channels, height, width = shape
         self.conv1 = nn.Conv2d(4 * channels, 16, 3, padding=1, bias=False)
@@ -38,3 +31,10 @@ class SmallCNN(Normalized):
         squares = F.pixel_unshuffle(self.normalize(images), 2)
         features = F.relu(self.bn1(self.conv1(squares)), inplace=True)
         return self.fc2(F.relu(self.fc1(features.flatten(1)), inplace=True))
+
+
+def takes_even_sides(shape: Shape) -> str | None:
+    return f"takes images with even sides, not {shape[1]}x{shape[2]}" if shape[1] % 2 or shape[2] % 2 else None
+
+
+small_cnn = Architecture(SmallCNN, display="small CNN", fault=takes_even_sides)

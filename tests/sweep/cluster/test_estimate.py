@@ -94,3 +94,8 @@ def test_a_study_of_one_epoch_can_be_measured_too(tmp_path):
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0], train={**TINY["train"], "epochs": 1})
     (speed,) = measure([study.config("at").model_dump_json()], 1.0, {})["speeds"]
     assert speed["step"] > 0 and speed["pass"] > 0
+
+
+def test_a_method_that_needs_files_is_measured_without_them(tmp_path):
+    config = tiny(tmp_path, methods={"at+awp+ddpm": {}}, search=None).config("at+awp+ddpm")
+    assert measure([config.model_dump_json()], 1, {})["speeds"][0]["step"] > 0

@@ -11,9 +11,11 @@ from sweep.cluster.preflight import NodeFacts, disk_faults, node_faults, probe, 
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.opening import open_store
+from sweep.studies.model import Study
 from sweep.trials import disk
 from sweep.work.options import RunOptions
 from tests.sweep.tiny_study import tiny
+from trainers.wrappers.ddpm import Ddpm
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
 
@@ -72,13 +74,9 @@ def test_too_little_disk_is_refused_with_both_amounts(tmp_path, monkeypatch):
 
 
 def test_planned_sizes_cover_the_real_networks():
-    from trainers import models
-
-    for name, planned in disk.PARAMETERS.items():
-        shape = (1, 28, 28) if name == "small_cnn" else (3, 32, 32)
-        model = models.build(name, 100, shape=shape)
-        real = sum(tensor.numel() for tensor in model.state_dict().values())
-        assert 0.5 * planned < real <= planned, name
+    config = Study.load("cifar10_seat").config("at+seat")
+    assert disk.trial_bytes(config) > 2 * 46_160_474 * 4  # the parameters of two checkpoints
+    assert disk.resume_bytes(config) == 3 * disk.trial_bytes(config)  # weights, momentum and average, old and new
 
 
 def test_an_unwritable_store_is_refused(tmp_path, monkeypatch):
@@ -104,5 +102,5 @@ def test_an_impossible_gpu_request_is_refused_and_leaves_nothing_behind(tmp_path
 def test_synthetic_images_that_are_missing_are_told_before_anything_is_trained(tmp_path):
     store = open_store(tmp_path)
     store.write("preflight/mark", b"driver")
-    facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), ("made.npz",))
+    facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), [Ddpm(file="made.npz")])
     assert facts.store is None and facts.data is not None and "made.npz" in facts.data

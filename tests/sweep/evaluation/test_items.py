@@ -12,11 +12,9 @@ from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
 from tests import records
-from tests.trainers.tiny import tiny_problem
-from trainers.evaluate import evaluate_shard
-from trainers.suites import AUTOATTACK_COMPONENTS, parse
+from tests.trainers.tiny import all_phases, tiny_problem
+from trainers.attacks import parse
 
-COMPONENTS = ("autoattack", *AUTOATTACK_COMPONENTS)
 IMAGES = 34
 
 
@@ -32,7 +30,7 @@ def autoattack(name="autoattack", **options):
 
 
 def asked(name="pgd-10", *, test_images=IMAGES, images=None, **options) -> Evaluation:
-    attack = autoattack(name) if name in COMPONENTS else parse(name, epsilon="0.06", images=images)
+    attack = autoattack(name) if name in ("autoattack", "apgd-ce") else parse(name, epsilon="0.06", images=images)
     return evaluation("outside-a", "outside", attack, test_images, **options)
 
 
@@ -47,7 +45,7 @@ def finish(store, wanted, model, images, labels) -> EvaluationRecord:
 @pytest.fixture(scope="module")
 def undisturbed(problem):
     model, images, labels = problem
-    return evaluate_shard(model, images, labels, autoattack())
+    return all_phases(model, images, labels, autoattack())
 
 
 class Killed(BaseException):
@@ -82,7 +80,7 @@ def test_any_number_of_shards_gives_autoattack_s_verdicts_on_the_whole_set(tmp_p
     record = conclude(store, wanted)
     assert record == store.record(EvaluationRecord, wanted.record)
     assert np.array_equal(record.survivors, undisturbed.correct.numpy())
-    assert np.array_equal(record.clean_survivors, undisturbed.clean.numpy())
+    assert np.array_equal(unpack(record.clean, IMAGES), undisturbed.clean.numpy())
     assert [phase for phase, _ in seen] == ["clean", "apgd-ce", "apgd-t", "fab-t", "square"]
     assert seen[0][1] == min(shards, 5)
     left = [unpack(record.phases[phase], IMAGES) for phase in autoattack().components]
@@ -122,9 +120,9 @@ def test_the_record_says_what_its_verdicts_give(tmp_path, problem, name, shards)
     store = open_store(tmp_path)
     wanted = asked(name, shards=shards, batch_size=5)
     record = finish(store, wanted, model, images, labels)
-    expected = evaluate_shard(model, images, labels, wanted.attack)
+    expected = all_phases(model, images, labels, wanted.attack)
     assert np.array_equal(record.survivors, expected.correct.numpy())
-    assert np.array_equal(record.clean_survivors, expected.clean.numpy())
+    assert np.array_equal(unpack(record.clean, IMAGES), expected.clean.numpy())
     assert record.accuracy == record.survivors.mean()
     assert record.images == IMAGES and record.phases == {} and record.warnings == ()
     assert record.attack["name"] == name and record.versions["torch"] == torch.__version__
@@ -141,7 +139,7 @@ def test_a_broken_shard_is_computed_again(tmp_path, problem):
     store.write(path, store.read(path)[:-20])
     assert [(item.first, item.last) for item in open_items(store, wanted)] == [(18, 24)]
     record = finish(store, wanted, model, images, labels)
-    assert np.array_equal(record.survivors, evaluate_shard(model, images, labels, wanted.attack).correct.numpy())
+    assert np.array_equal(record.survivors, all_phases(model, images, labels, wanted.attack).correct.numpy())
 
 
 def test_a_broken_record_is_computed_again(tmp_path, problem):

@@ -17,8 +17,8 @@ from sweep.store.records import EvaluationRecord
 from sweep.work.options import RunOptions
 from sweep.work.tasks import EvaluationPiece, Setting, Workplace
 from tests.sweep.tiny_study import tiny
-from trainers.evaluate import evaluate_shard
-from trainers.suites import parse
+from tests.trainers.tiny import all_phases
+from trainers.attacks import parse
 
 
 def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
@@ -35,7 +35,7 @@ def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
     assert said == [{"images": 15}, {"images": 15}] and open_items(store, wanted) == []
     record = conclude(store, wanted)
     model, images, labels = trial_parts(store.uri, trial, "last", None, "cpu")
-    assert np.array_equal(record.survivors, evaluate_shard(model, images, labels, attack).correct.numpy())
+    assert np.array_equal(record.survivors, all_phases(model, images, labels, attack).correct.numpy())
     assert record.trial == trial and record.checkpoint == "last"
 
 

@@ -205,8 +205,8 @@ def test_records_are_found_by_their_place(store):
 @pytest.mark.parametrize("suite", suites.SUITES)
 def test_an_attacks_id_in_a_record_is_the_attacks_own(tmp_path, suite):
     store: Store = open_store(tmp_path)
-    for epsilon, images in (("8/255", None), ("0.031", 1000)):
-        for attack in suites.attacks(suite, epsilon=epsilon, images=images):
+    for epsilon, images in (("8/255", None), ("0.031", (0, 1000))):
+        for attack in suites.attacks(suites.names_of(suite), epsilon=epsilon, images=images):
             record = records.evaluation_record(attack=attack)
             assert attack_id(record.attack) == attack.id
             store.write_record(record)

@@ -1,14 +1,15 @@
 """A study file is accepted whole, or refused with all its faults in one message."""
 
-import subprocess
-import sys
+import hashlib
 import textwrap
 
 import pytest
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
+from sweep.trials import cells as plan
 from tests.sweep.own_study import GOOD, refusal, write
+from trainers.attacks import parse
 
 
 def test_a_good_study_is_read_with_defaults_and_overrides_merged(tmp_path):
@@ -194,7 +195,7 @@ def test_a_number_in_exponent_form_is_a_number(tmp_path):
 
 
 def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
-    from trainers import plugins
+    from trainers import registry
 
     plugin = tmp_path / "halved_ce.py"
     plugin.write_text(
@@ -215,21 +216,30 @@ def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
         study = Study.load(write(tmp_path, GOOD), plugins=[plugin])
         config = study.config("halved_ce")
         assert study.labels == ["at", "sovr", "halved_ce"]
-        assert config.plugin == plugins.plugin_sha256(plugin) and config.hyperparameters == {"share": 0.5}
+        assert config.plugin == hashlib.sha256(plugin.read_bytes()).hexdigest() and config.hyperparameters == {
+            "share": 0.5
+        }
         assert study.config("at").plugin is None
         assert "share = 2.0 must be at most 1.0" in refusal(
             tmp_path, GOOD, plugins=[plugin], overrides=["methods.halved_ce.hyperparameters.share=2"]
         )
     finally:
-        plugins.forget("halved_ce")
+        registry.forget("halved_ce")
     with pytest.raises(UserError, match="cannot be read"):
         Study.load(write(tmp_path, GOOD), plugins=[tmp_path / "none.py"])
 
 
-def test_checking_a_study_loads_neither_torch_nor_ray():
-    code = (
-        "import sys; from sweep.studies.model import Study; Study.load('cifar10_rn18'); "
-        "print({'torch', 'ray', 'optuna'} & set(sys.modules))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+def test_a_study_may_list_its_attacks_in_place_of_a_suite(tmp_path):
+    own = ["evaluation.suite=null", "evaluation.attacks=[clean, pgd-50, autoattack*2]"]
+    study = Study.load(write(tmp_path, GOOD), overrides=own)
+    attacks = [(attack.name, attack.epsilon) for attack in plan.evaluation_attacks(study)]
+    radius = study.evaluation.epsilon
+    assert attacks == [
+        ("clean", "0"),
+        ("pgd-50", radius),
+        ("autoattack", parse("autoattack*2", epsilon=radius).epsilon),
+    ]
+    both = refusal(tmp_path, GOOD, overrides=["evaluation.suite=main", "evaluation.attacks=[clean]"])
+    assert "evaluation.attacks" in both and "give attacks or a suite, not both" in both
+    unknown = refusal(tmp_path, GOOD, overrides=["evaluation.suite=null", "evaluation.attacks=[pgd50]"])
+    assert "evaluation.attacks.0: unknown attack 'pgd50'; did you mean 'pgd-20'?" in unknown

@@ -1,11 +1,16 @@
 """The shipped studies say what the paper's settings are decided to be."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from sweep import studies
 from sweep.studies.model import Study
+from sweep.studies.written import written_settings
 from sweep.trials import cells as plan
-from trainers import composition, declarations
 from trainers.config import Schedule
 
 PAPER = (
@@ -105,16 +110,16 @@ def test_schedules_and_exceptions_of_the_main_studies(name):
 
 def test_the_combinations_follow_their_own_scripts():
     awp = Study.load("cifar10_awp")
-    assert {label: awp.config(label).awp.gamma for label in awp.labels} == {
+    assert {label: awp.config(label).wrappers["awp"].gamma for label in awp.labels} == {
         "at+awp": 0.01,
         "sovr+awp": 0.01,
         "trades+awp": 0.005,
         "tsovr+awp": 0.005,
     }
-    assert all(awp.config(label).awp.warmup_epochs == 10 for label in awp.labels)
+    assert all(awp.config(label).wrappers["awp"].warmup_epochs == 10 for label in awp.labels)
     seat = Study.load("cifar10_seat").config("sovr+seat")
     assert (seat.recipe.epochs, seat.recipe.weight_decay, seat.recipe.attack.epsilon) == (120, 7e-4, "0.031")
-    assert seat.recipe.schedule.factors == (1, 1, 0.1, 0.05) and seat.seat.decay == 0.999
+    assert seat.recipe.schedule.factors == (1, 1, 0.1, 0.05) and seat.wrappers["seat"].decay == 0.999
     ddpm = Study.load("cifar10_ddpm")
     config = ddpm.config("tsovr+ddpm")
     assert config.selection.headline == "best_validation" and config.selection.validation_from == "start"
@@ -142,12 +147,17 @@ def test_searches_hold_images_out_only_for_their_own_trials():
         assert study.search[label].seed not in study.seeds
 
 
-@pytest.mark.parametrize("base", composition.method_names())
-def test_fields_read_without_torch_are_those_of_the_method(base):
-    from dataclasses import fields
+@pytest.mark.parametrize("name", studies.shipped())
+def test_what_a_study_writes_down_is_the_whole_configuration_of_every_label(name):
+    study = Study.load(studies.FOLDER / f"{name}.yaml")
+    for label in study.labels:
+        written, resolved = written_settings(name, label), study.config(label).model_dump(mode="json")
+        assert json.dumps(written, sort_keys=True) == json.dumps(resolved, sort_keys=True)
 
-    read, real = declarations.declared(base), composition.method_class(base)
-    assert [(f.name, f.type, f.default, f.metadata) for f in fields(read)] == [
-        (f.name, f.type, f.default, f.metadata) for f in fields(real)
-    ]
-    assert declarations.resolved_hyperparameters(base) == composition.resolved_hyperparameters(base)
+
+def test_written_settings_load_neither_torch_nor_ray():
+    code = (
+        "import sys; from sweep.studies.written import written_settings; written_settings('cifar10_ddpm', 'at+ddpm'); "
+        "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

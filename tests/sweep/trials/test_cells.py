@@ -53,6 +53,16 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     assert plan.states(cells, store) == ["missing"] * 6
 
 
+def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():
+    study = Study.load("digits", methods=["st", "mart"])
+    made = plan.manifest(study, plan.expand(study))
+    assert made.displays == {"dataset": "Digits", "model": "small CNN"}
+    assert made.inner_attacks == {
+        "st": {"start": "uniform", "mode": "train", "trains_on": "clean"},
+        "mart": {"start": "gauss", "mode": "eval", "trains_on": "attacked"},
+    }
+
+
 def test_headline_follows_the_protocol():
     study = Study.load("cifar10_ddpm")
     assert plan.evaluated_checkpoints(study, study.config("at+ddpm")) == ["best_validation"]

@@ -3,8 +3,9 @@
 import pytest
 
 from sweep.errors import UserError
-from sweep.trials.cost import attack_cost, budget_hours, epochs, training_cost, training_seconds
+from sweep.trials.cost import budget_hours, epochs, training_cost, training_seconds
 from tests.sweep.tiny_study import tiny
+from trainers.attacks import parse
 from trainers.config import TrialConfig
 
 SPEED = {"step": 0.01, "pass": 0.001}
@@ -49,9 +50,9 @@ def test_a_training_takes_longer_the_more_it_is_evaluated_and_the_slower_the_dev
 
 
 def test_attacks_cost_by_their_steps_and_the_strong_ones_most():
-    costs = [attack_cost(*one) for one in (("clean", None), ("fgsm", 1), ("pgd", 20), ("pgd", 100))]
+    costs = [parse(name).cost for name in ("clean", "fgsm", "pgd-20", "pgd-100")]
     assert costs == sorted(set(costs))
-    assert min(attack_cost("autoattack", None), attack_cost("spsa", 100)) > costs[-1]
+    assert min(parse("autoattack").cost, parse("spsa").cost) > costs[-1]
 
 
 def test_steps_are_epochs_too(config):

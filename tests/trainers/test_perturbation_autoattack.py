@@ -12,12 +12,12 @@ from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
 from torch import nn
 
-from tests.trainers.tiny import tiny_problem
-from trainers.attacks import autoattack
-from trainers.attacks.fab import DirectFAB, project_to_hyperplane
-from trainers.attacks.square import RememberingSquare
-from trainers.evaluate import evaluate_shard, ready
-from trainers.suites import parse
+from tests.trainers.tiny import all_phases, tiny_problem
+from trainers.attacks import parse
+from trainers.evaluate import ready
+from trainers.perturbation import autoattack
+from trainers.perturbation.fab import DirectFAB, project_to_hyperplane
+from trainers.perturbation.square import RememberingSquare
 
 EPSILON = 0.06
 
@@ -46,17 +46,17 @@ def test_standard_verdicts_equal_the_package_with_survivors_packed_into_new_batc
     model, images, labels = problem
     attack = ours()
     expected = plain(model, images, labels, attack.components, batch_size=8)
-    found = evaluate_shard(model, images, labels, attack)
+    found = all_phases(model, images, labels, attack)
     assert torch.equal(found.correct, expected)
     assert 0 < found.correct.sum() < found.clean.sum() < len(images)
-    fast = evaluate_shard(ready(tiny_problem(22)[0], "cpu"), images, labels, attack)
+    fast = all_phases(ready(tiny_problem(22)[0], "cpu"), images, labels, attack)
     assert torch.equal(fast.correct, expected)
 
 
 @pytest.mark.parametrize("component", ["apgd-ce", "apgd-t", "fab-t", "square"])
 def test_a_component_alone_runs_on_all_images_that_are_right(problem, component):
     model, images, labels = problem
-    found = evaluate_shard(model, images, labels, ours(component, batch_size=64))
+    found = all_phases(model, images, labels, ours(component, batch_size=64))
     assert torch.equal(found.correct, plain(model, images, labels, [component], batch_size=64))
 
 
@@ -65,7 +65,7 @@ def test_fewer_classes_limit_the_targets():
     attack = ours(classes=5, batch_size=12, queries=50)
     assert attack.targets == 4
     expected = plain(model, images, labels, attack.components, batch_size=12, queries=50, targets=4)
-    assert torch.equal(evaluate_shard(model, images, labels, attack).correct, expected)
+    assert torch.equal(all_phases(model, images, labels, attack).correct, expected)
     with pytest.raises(ValueError, match="at least 4 classes"):
         ours(classes=3)
 
@@ -109,7 +109,7 @@ def test_no_global_generator_and_no_debugger_notices(problem):
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
-        evaluate_shard(model, images[:8], labels[:8], ours("apgd-ce"))
+        all_phases(model, images[:8], labels[:8], ours("apgd-ce"))
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(before)
@@ -120,7 +120,7 @@ def test_no_global_generator_and_no_debugger_notices(problem):
 
 def test_parameters_get_no_gradient_and_keep_their_flags():
     model, images, labels = tiny_problem(4)
-    evaluate_shard(model, images, labels, ours("fab-t"))
+    all_phases(model, images, labels, ours("fab-t"))
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
@@ -148,12 +148,12 @@ class Flat(nn.Module):
 def test_warnings_of_the_package_are_kept(problem):
     model, images, labels = problem
     attack = ours("apgd-ce")
-    assert evaluate_shard(model, images, labels, attack).warnings == []
-    random_output = evaluate_shard(Noisy(model), images, labels, attack).warnings
+    assert all_phases(model, images, labels, attack).warnings == []
+    random_output = all_phases(Noisy(model), images, labels, attack).warnings
     assert any("randomized defense" in warning for warning in random_output)
-    probabilities = evaluate_shard(nn.Sequential(model, nn.Softmax(dim=1)), images, labels, attack).warnings
+    probabilities = all_phases(nn.Sequential(model, nn.Softmax(dim=1)), images, labels, attack).warnings
     assert any("probability distribution" in warning for warning in probabilities)
-    flat = evaluate_shard(Flat(model), images, labels, ours("apgd-t")).warnings
+    flat = all_phases(Flat(model), images, labels, ours("apgd-t")).warnings
     assert any("zero gradient" in warning for warning in flat)
     assert len([w for w in flat if "zero gradient" in w]) == 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers import composition, declarations
+from trainers import composition
 
 PAPER_METHODS = {"st", "at", "ovr", "sovr", "trades", "tsovr", "mart", "mma", "gairat", "mail", "ewat"}
 
@@ -107,7 +107,7 @@ def test_listing_and_parsing_names_loads_no_torch():
 @pytest.mark.parametrize(("name", "key"), [("sovr", "M"), ("sovr", "lam"), ("mma", "search_steps")])
 def test_a_number_of_thousands_of_digits_is_refused_in_words(name, key):
     with pytest.raises(ValueError, match=f"{key} .*too large") as caught:
-        declarations.resolved_hyperparameters(name, {key: 10**4000})
+        composition.resolved_hyperparameters(name, {key: 10**4000})
     assert len(str(caught.value)) < 200
 
 

@@ -1,4 +1,4 @@
-"""torchvision beside a CPU-only torch.
+"""torchvision's data sets as tensors, also beside a CPU-only torch.
 
 The package index's torchvision is built against CUDA torch. Beside a CPU torch its compiled part cannot load, and
 `import torchvision` stops at "operator torchvision::nms does not exist": it registers shape rules for two detection
@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
+
+from trainers.dataset import Parts
 
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
@@ -27,3 +33,17 @@ def torchvision_datasets() -> ModuleType:
     for operator in ("nms", "qnms"):
         torch.library.define(f"torchvision::{operator}", _SIGNATURE)
     return importlib.import_module("torchvision.datasets")
+
+
+def cifar_parts(name: str, folder: Path, download: bool) -> Parts:
+    """Of CIFAR10 or CIFAR100, which torchvision keeps with the channels last."""
+    source = getattr(torchvision_datasets(), name)
+    return (
+        *_channels_first(source(folder, train=True, download=download)),
+        *_channels_first(source(folder, train=False, download=download)),
+    )
+
+
+def _channels_first(source: Any) -> tuple[Tensor, Tensor]:
+    images = torch.from_numpy(np.ascontiguousarray(source.data.transpose(0, 3, 1, 2)))
+    return images, torch.tensor(source.targets, dtype=torch.int64)

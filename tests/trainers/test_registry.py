@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sweep.check import app
 from sweep.studies.model import Study
-from trainers import composition, declarations, plugins
+from trainers import composition, registry
 
 MIXED = '''"""Mixed adversarial training: a weighted sum of clean and adversarial cross-entropy."""
 
@@ -40,10 +40,10 @@ def with_field(declared: str) -> str:
 
 @pytest.fixture(autouse=True)
 def no_plugin_outlives_its_test():
-    before = set(plugins.sources())
+    before = set(registry.sources())
     yield
-    for name in set(plugins.sources()) - before:
-        plugins.forget(name)
+    for name in set(registry.sources()) - before:
+        registry.forget(name)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def my_loss(tmp_path):
 
 
 def test_a_file_becomes_a_method_named_after_it(my_loss):
-    assert plugins.load_plugin(my_loss) == "my_loss"
+    assert registry.load_plugin(my_loss) == "my_loss"
     assert "my_loss" in composition.method_names()
     assert composition.parse("my_loss+awp") == ("my_loss", ("awp",))
     assert composition.display_name("my_loss+awp") == "my_loss+AWP"
@@ -64,7 +64,7 @@ def test_a_file_becomes_a_method_named_after_it(my_loss):
 
 
 def test_annotations_that_are_text_are_checked_too(tmp_path):
-    plugins.load_source(
+    registry.load_source(
         "my_loss", MIXED.replace("from dataclasses", "from __future__ import annotations\nfrom dataclasses")
     )
     with pytest.raises(ValueError, match="must be a number"):
@@ -73,7 +73,7 @@ def test_annotations_that_are_text_are_checked_too(tmp_path):
 
 def test_a_worker_loads_the_text_of_the_file_under_its_name():
     code = (
-        "import sys; from trainers import composition, plugins; plugins.load_source('my_loss', sys.stdin.read()); "
+        "import sys; from trainers import composition, registry; registry.load_source('my_loss', sys.stdin.read()); "
         "assert composition.build('my_loss').clean_weight == 0.5"
     )
     finished = subprocess.run([sys.executable, "-c", code], input=MIXED, text=True, cwd=Path(__file__).parents[2])
@@ -81,24 +81,23 @@ def test_a_worker_loads_the_text_of_the_file_under_its_name():
 
 
 def test_the_same_text_may_come_twice_but_not_another_one(my_loss):
-    plugins.load_plugin(my_loss)
-    plugins.load_source("my_loss", MIXED)
+    registry.load_plugin(my_loss)
+    registry.load_source("my_loss", MIXED)
     with pytest.raises(ValueError, match="another plug-in is already named 'my_loss'"):
-        plugins.load_source("my_loss", MIXED + "\n")
+        registry.load_source("my_loss", MIXED + "\n")
 
 
 def test_the_hash_of_a_plugin_is_that_of_its_bytes(my_loss):
-    before = plugins.plugin_sha256(my_loss)
-    my_loss.write_text(MIXED.replace("0.5", "0.6"))
-    assert len(before) == 64 and plugins.plugin_sha256(my_loss) != before
+    name = registry.load_plugin(my_loss)
+    assert registry.sha256_of(registry.METHODS, name) == hashlib.sha256(my_loss.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
         ("trades.py", MIXED, "the name 'trades' is taken by a method of robustsweep"),
-        ("awp.py", MIXED, "the name 'awp' is taken"),
-        ("my-loss.py", MIXED, "'my-loss' is no method name; rename the file"),
+        ("awp.py", MIXED, "the name 'awp' is taken by a wrapper of robustsweep"),
+        ("my-loss.py", MIXED, "'my-loss' is no name, which has letters, digits and _ only; rename the file"),
         ("my_loss.py", MIXED.replace("def loss(", "def loss("[:-1]), "line 14"),
         ("my_loss.py", "import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'"),
         ("my_loss.py", MIXED.replace("low=0.0", "lowest=0.0"), "line 12: TypeError"),
@@ -136,41 +135,41 @@ def test_a_file_that_cannot_be_a_method_gets_one_clear_message(tmp_path, file, t
     path = tmp_path / file
     path.write_text(text)
     with pytest.raises(ValueError) as caught:
-        plugins.load_plugin(path)
+        registry.load_plugin(path)
     assert message in str(caught.value)
     assert file in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert path.stem not in plugins.names()
+    assert path.stem not in registry.sources()
 
 
 def test_a_byte_order_mark_does_no_harm(my_loss):
     my_loss.write_text(MIXED, encoding="utf-8-sig")
-    assert plugins.load_plugin(my_loss) == "my_loss"
+    assert registry.load_plugin(my_loss) == "my_loss"
 
 
 def test_what_a_plugin_prints_at_import_leaves_standard_output_alone(my_loss, capsys):
     my_loss.write_text(MIXED + "print('hello')\n")
-    plugins.load_plugin(my_loss)
+    registry.load_plugin(my_loss)
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err == "hello\n"
 
 
 @pytest.mark.parametrize("error", ["AttributeError", "OSError"])
 def test_a_class_whose_own_check_raises_is_refused_in_words(error):
-    plugins.load_source("my_loss", MIXED + f"\n    def __post_init__(self):\n        raise {error}('no such thing')\n")
+    registry.load_source("my_loss", MIXED + f"\n    def __post_init__(self):\n        raise {error}('no such thing')\n")
     with pytest.raises(ValueError, match=f"method 'my_loss' cannot be built: {error}: no such thing"):
-        declarations.resolved_hyperparameters("my_loss")
+        composition.resolved_hyperparameters("my_loss")
 
 
 def test_text_for_a_hyperparameter_with_limits_is_refused_whatever_its_annotation():
-    plugins.load_source("my_loss", MIXED.replace("clean_weight: float", "clean_weight: str"))
+    registry.load_source("my_loss", MIXED.replace("clean_weight: float", "clean_weight: str"))
     with pytest.raises(ValueError, match="clean_weight = 'a' must be a number"):
         composition.build("my_loss", {"clean_weight": "a"})
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
-        plugins.load_plugin(tmp_path / "nothing.py")
+        registry.load_plugin(tmp_path / "nothing.py")
 
 
 def announce(folder, package="their-package", version="1.0", name="theirs"):
@@ -184,8 +183,8 @@ def announce(folder, package="their-package", version="1.0", name="theirs"):
 
 def forget_installed():
     """As in a new process."""
-    plugins.forget("theirs")
-    plugins._announced.cache_clear()
+    registry.forget("theirs")
+    registry.announced.cache_clear()
     sys.modules.pop("their_package", None)
     importlib.invalidate_caches()
 
@@ -208,7 +207,7 @@ def test_an_installed_package_announces_its_methods(installed):
 
 def test_a_file_may_not_take_the_name_of_an_installed_method(installed, tmp_path):
     with pytest.raises(ValueError, match="another plug-in is already named 'theirs'"):
-        plugins.load_source("theirs", MIXED)
+        registry.load_source("theirs", MIXED)
 
 
 def test_an_installed_method_has_a_hash_of_its_code_and_of_its_version(installed, tmp_path):
@@ -234,9 +233,9 @@ def test_a_shipped_method_has_no_hash_and_a_file_that_of_its_bytes(installed, my
     ("name", "message"),
     [
         ("theirs", "another plug-in is already named 'theirs'"),
-        ("awp", "the name 'awp' is taken by a method of robustsweep"),
+        ("awp", "the name 'awp' is taken by a wrapper of robustsweep"),
         ("trades", "the name 'trades' is taken by a method of robustsweep"),
-        ("a+b", "'a+b' is no method name"),
+        ("a+b", "'a+b' is no name"),
     ],
 )
 def test_an_installed_package_may_not_announce_a_name_that_is_taken_or_none(installed, tmp_path, name, message):

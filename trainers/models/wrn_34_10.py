@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.models.normalization import Normalized
+from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.normalization import Normalized
 
 
 class WideBlock(nn.Module):
@@ -44,12 +44,10 @@ class WideGroup(nn.Module):
 
 
 class WideResNet34x10(Normalized):
-    def __init__(
-        self, classes: int, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
         blocks = (34 - 4) // 6
-        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(shape[0], 16, 3, padding=1, bias=False)
         self.block1 = WideGroup(blocks, 16, 160, 1)
         self.block2 = WideGroup(blocks, 160, 320, 2)
         self.block3 = WideGroup(blocks, 320, 640, 2)
@@ -72,3 +70,6 @@ def initialize_fan_out(model: nn.Module) -> None:
             nn.init.normal_(module.weight, 0.0, math.sqrt(2 / fan_out))
         elif isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
+
+
+wrn_34_10 = Architecture(WideResNet34x10, display="WRN-34-10", fault=takes_32x32)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.models.normalization import Normalized
+from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.normalization import Normalized
 
 
 class PreActBlock(nn.Module):
@@ -35,11 +34,9 @@ class PreActBlock(nn.Module):
 class PreActResNet18(Normalized):
     """PyTorch's default initialisation, as in the AWP code."""
 
-    def __init__(
-        self, classes: int, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
-        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(shape[0], 64, 3, padding=1, bias=False)
         self.layer1 = nn.Sequential(PreActBlock(64, 64, 1), PreActBlock(64, 64, 1))
         self.layer2 = nn.Sequential(PreActBlock(64, 128, 2), PreActBlock(128, 128, 1))
         self.layer3 = nn.Sequential(PreActBlock(128, 256, 2), PreActBlock(256, 256, 1))
@@ -53,3 +50,6 @@ class PreActResNet18(Normalized):
             features = layer(features)
         features = F.avg_pool2d(F.relu(self.bn(features), inplace=True), 4)
         return self.linear(features.flatten(1))
+
+
+preact_resnet18 = Architecture(PreActResNet18, display="PreActResNet-18", fault=takes_32x32)

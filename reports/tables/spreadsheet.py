@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from reports.statistics import interval
-from reports.tables.table import Cell, Table
+from reports.tables.table import Table, TableCell
 
 NUMBER = re.compile(r"-?[\d.]+(±[\d.]+)?")
 HEADER = (
@@ -34,7 +34,7 @@ def cells(tables: Iterable[Table]) -> str:
     return text.getvalue()
 
 
-def _line(cell: Cell) -> tuple[Any, ...]:
+def _line(cell: TableCell) -> tuple[Any, ...]:
     key, sample, test = cell.key, cell.sample, cell.against_best
     bounds = interval(sample) if sample is not None else None
     known = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.models.normalization import Normalized
-from trainers.models.wide_resnet import initialize_fan_out
+from trainers.models.wrn_34_10 import initialize_fan_out
+from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.normalization import Normalized
 
 _MOMENTUM = 0.01
 
@@ -53,12 +52,10 @@ class SiluGroup(nn.Module):
 
 
 class WideResNet28x10Silu(Normalized):
-    def __init__(
-        self, classes: int, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
         blocks = (28 - 4) // 6
-        self.init_conv = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.init_conv = nn.Conv2d(shape[0], 16, 3, padding=1, bias=False)
         self.layer = nn.Sequential(
             SiluGroup(blocks, 16, 160, 1), SiluGroup(blocks, 160, 320, 2), SiluGroup(blocks, 320, 640, 2)
         )
@@ -70,3 +67,6 @@ class WideResNet28x10Silu(Normalized):
         features = self.layer(self.init_conv(self.normalize(images)))
         features = F.avg_pool2d(F.silu(self.batchnorm(features)), 8)
         return self.logits(features.flatten(1))
+
+
+wrn_28_10_silu = Architecture(WideResNet28x10Silu, display="WRN-28-10 (SiLU)", fault=takes_32x32)

@@ -1,0 +1,81 @@
+"""All figures from records; what cannot be drawn is listed with its reason."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+
+from matplotlib import rc_context
+
+from reports.figures import effects, style
+from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.papers.paper import Paper
+from reports.results import Results
+
+INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """One line of the index: a figure that was drawn (files), or one that was not (reason, command)."""
+
+    study: str | None
+    name: str
+    title: str
+    caption: str = ""
+    files: tuple[str, ...] = ()
+    reason: str = ""
+    command: str = ""
+
+
+def declared(paper: Paper) -> list[ReportFigure]:
+    """By the files of this folder, in the order of the page; those without a study only where the paper has them."""
+    modules = [
+        import_module(f"reports.figures.{one.name}") for one in pkgutil.iter_modules([str(Path(__file__).parent)])
+    ]
+    found = [figure for module in modules for figure in getattr(module, "FIGURES", [])] + effects.figures(paper)
+    shown = [figure for figure in found if figure.needs_study or figure.name in paper.theory]
+    return sorted(shown, key=lambda figure: figure.place)
+
+
+def draw_all(results: Results, out: Path) -> list[Path]:
+    """Draw into the folder `out` what the records allow; index.json there says what is what and what is missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    figures = declared(results.paper)
+    with rc_context(style.RC):  # type: ignore[arg-type]
+        entries = [_draw(results.paper, figure, [], out) for figure in figures if not figure.needs_study]
+        for study in results.data.manifests:
+            view = StudyView(results, study)
+            entries += [_draw(results.paper, figure, [view], out) for figure in figures if figure.needs_study]
+    index = out / INDEX
+    index.write_text(json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return [out / name for entry in entries for name in entry.files] + [index]
+
+
+def _draw(paper: Paper, figure: ReportFigure, views: Sequence[StudyView], out: Path) -> FigureEntry:
+    study = views[0].name if views else None
+    try:
+        picture, caption = figure.draw(*views)
+    except Missing as missing:
+        return FigureEntry(study, figure.name, figure.title, reason=missing.reason, command=missing.command)
+    files = style.save(picture, out / (f"{file_stem(study)}-{figure.name}" if study else figure.name))
+    caption = " ".join(filter(None, [caption, paper.remarks.get(figure.name)]))
+    return FigureEntry(study, figure.name, figure.title, caption, tuple(path.name for path in files))
+
+
+def file_stem(study: str) -> str:
+    """A study's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", study).lstrip(".") or "study"
+
+
+def read_index(folder: Path) -> list[FigureEntry]:
+    """What `draw_all` left in the folder; nothing when no figures were drawn."""
+    path = folder / INDEX
+    if not path.exists():
+        return []
+    return [FigureEntry(**{**entry, "files": tuple(entry["files"])}) for entry in json.loads(path.read_text("utf-8"))]

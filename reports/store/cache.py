@@ -1,0 +1,102 @@
+"""Rows of records that were read before, kept as Parquet beside the report. Safe to delete at any time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.store.rows import Row
+from sweep.store.base import Entry, Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.records import Record
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+NESTED = "json:"  # before the name of a column whose values are mappings or lists
+# Raised when a row holds something else than before.
+VERSION = "1"
+
+
+class RowCache:
+    """A row is taken from here as long as its record's size and time are those of when it was read."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def rows(
+        self,
+        store: Store,
+        kind: type[AnyRecord],
+        entries: Sequence[Entry],
+        row: Callable[[AnyRecord], Row],
+        skip: Callable[[BrokenRecord], None],
+    ) -> list[Row]:
+        """One row per entry, in order; a broken record is given to `skip` and left out."""
+        known = self._load(store, kind.kind)
+        found = {
+            entry.path: known[entry.path, entry.size, entry.modified]
+            for entry in entries
+            if (entry.path, entry.size, entry.modified) in known
+        }
+        fresh = [entry.path for entry in entries if entry.path not in found]
+        found |= {record.path: row(record) for record in store.records(kind, fresh, skip)}
+        kept = [entry for entry in entries if entry.path in found]
+        if fresh or len(known) != len(kept):
+            self._save(store, kind.kind, kept, [found[entry.path] for entry in kept])
+        return [found[entry.path] for entry in kept]
+
+    def _load(self, store: Store, kind: str) -> dict[tuple[str, int, float], Row]:
+        if self.folder is None:
+            return {}
+        try:
+            table = pq.read_table(self._file(kind))
+            if (table.schema.metadata or {}) != self._facts(store):
+                return {}
+            columns = {name: table.column(name).to_pylist() for name in table.column_names}
+            stamps = zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True)
+            values = [_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items()]
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            return {}  # absent, or damaged: the records are read again
+        names = [name.removeprefix(NESTED) for name in columns]
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
+        return dict(zip(stamps, rows, strict=True))
+
+    def _save(self, store: Store, kind: str, entries: Sequence[Entry], rows: Sequence[Row]) -> None:
+        if self.folder is None or not rows:
+            return
+        columns: dict[str, list[Any]] = {
+            "of": [entry.path for entry in entries],
+            "size": [entry.size for entry in entries],
+            "modified": [entry.modified for entry in entries],
+        }
+        for name, first in rows[0].items():
+            values = [row[name] for row in rows]
+            if isinstance(first, dict | list):
+                columns[NESTED + name] = [json.dumps(value, separators=(",", ":")) for value in values]
+            else:
+                columns[name] = values
+        temporary = self._file(kind).with_suffix(".tmp")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            table = pa.table(columns).replace_schema_metadata(self._facts(store))
+            pq.write_table(table, temporary, compression="none", use_dictionary=False)  # verdicts gain nothing by it
+            temporary.replace(self._file(kind))
+        except OSError:
+            temporary.unlink(missing_ok=True)  # no space, no right to: the next report reads the records again
+
+    def _facts(self, store: Store) -> dict[bytes, bytes]:
+        return {b"store": store.uri.encode(), b"version": VERSION.encode()}
+
+    def _file(self, kind: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{kind}.parquet"
+
+
+def _parsed(texts: list[str]) -> list[Any]:
+    """Equal texts become one value: a large store has a few dozen attacks."""
+    known = {text: json.loads(text) for text in set(texts)}
+    return [known[text] for text in texts]

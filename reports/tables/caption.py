@@ -1,0 +1,60 @@
+"""What a table's caption says: where its numbers come from, and how to read bold, underline, n and the marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from reports.results import MARGIN_NOTES, Results
+from reports.tables.table import MARKS, Table, with_best
+
+CHECKPOINTS = {
+    "last": "the last epoch",
+    "best_test": "the epoch with the best PGD accuracy on the test set (best@test)",
+    "best_validation": "the epoch with the best PGD accuracy on held-out training images (best@validation)",
+}
+DECISION = "Welch's t-test, two-sided, α = 0.05, Holm-corrected within the {family}"
+
+
+def finish(table: Table, notes: Iterable[str]) -> Table:
+    """Marks the best, then writes the caption."""
+    marked = with_best(table)
+    return replace(marked, notes=(*notes, *reading_notes(marked)))
+
+
+def checkpoint_note(results: Results, study: str) -> str:
+    checkpoint = results.shown_checkpoint(study)
+    shown = CHECKPOINTS.get(checkpoint, checkpoint)
+    text = f"Protocol {results.protocol(study)}; checkpoint {checkpoint}: {shown}."
+    if checkpoint == "best_test":
+        also = ", as the paper did," if results.paper.checkpoint == checkpoint else ""
+        text += f" Choosing the epoch on the test set{also} makes all numbers a little too good."
+    return text
+
+
+def margins_note(results: Results, studies: Iterable[str]) -> str:
+    """Where these margins come from: the two ways to measure them give different numbers."""
+    ways = dict.fromkeys(MARGIN_NOTES[results.margin_estimator(study)] for study in studies)
+    return f"Adversarial training images at the last epoch, {' or '.join(ways)}"
+
+
+def reading_notes(table: Table) -> list[str]:
+    """How to read bold, underline, n and the marks; only what occurs in the table."""
+    family = {"row": "row", "group": "row of a group", "column": "column of a block"}.get(table.compare, "")
+    notes = ["Mean±std (ddof=1) over training seeds; n is given where it is not 3."]
+    untested = any(cell.untested for cell in table.cells())
+    if any(cell.best for cell in table.cells()):
+        notes.append(f"Bold: the {table.best} mean of its {family}.")
+    if any(cell.tied for cell in table.cells()):
+        notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
+    elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
+        others = "All others that were tested" if untested else "All others"
+        notes.append(f"{others} differ significantly from it ({DECISION.format(family=family)}).")
+    if untested:
+        notes.append("No test was possible with a single seed or without variation between seeds.")
+    # What ¶ stands for is said in full where a table has it.
+    seen = {sign for cell in table.cells() for sign in cell.marks} - {"¶"}
+    notes += [f"{sign} {words}" for sign, words in MARKS.items() if sign in seen]
+    if any(cell.sample is None for cell in table.cells()):
+        notes.append("Holes: 0/3 stands for three planned seeds of which none is finished, — for a cell not planned.")
+    return notes

@@ -1,0 +1,244 @@
+"""tables.md: the headline, each study's tables and tests, the paper's tables. The same records give the same bytes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from reports.names import attack_name, ranking_words, setting
+from reports.results import Results
+from reports.significance import Tests, Versus, advice, seeds_command, study_tests
+from reports.tables.markdown import code, escape, grid, render
+from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
+
+MOST_ADVICE = 8
+
+
+def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
+    """The whole of tables.md. `studies` has each study's tables, the main one first."""
+    tests = {study: study_tests(results, study, headline_measure(tables[0])) for study, tables in studies.items()}
+    present = [table for table in paper if table.planned]
+    absent = [table for table in paper if not table.planned]
+    parts = ["# Results", glance(results, studies, tests), *paper_section(present)]
+    for study, tables in studies.items():
+        parts.append(study_section(results, study, tables, tests[study]))
+    if absent:
+        parts.append("## Tables of the paper not run in this store\n\n`python -m sweep.run --study NAME` runs a study.")
+        parts.append("\n".join(_absent(table) for table in absent))
+    problems = results.data.problems
+    if problems:
+        parts.append(f"## Left out\n\nThese {len(problems)} records could not be used:")
+        parts.append("\n".join(f"- {code(one.path)}: {escape(one.reason)}" for one in problems[:50]))
+        if len(problems) > 50:
+            parts.append(f"… and {len(problems) - 50} more.")
+    return "\n\n".join(parts) + "\n"
+
+
+def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, list[Tests]]) -> str:
+    if not studies:
+        return "The store holds no study yet. `python -m sweep.run` runs the default one."
+    rows = []
+    for study, tables in studies.items():
+        robust = tables[0].blocks[0].rows[0]
+        best = [i for i, cell in enumerate(robust.cells) if cell.best]
+        # A single method is shown, but it is not better than anything.
+        shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
+        winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
+        lead, done = _lead(results, tests[study]), _done(results, study)
+        rows.append([code(study), escape(setting(results.data.manifests[study])), robust.header, winner, lead, done])
+    compared = f"Compared with {results.paper.display(results.paper.baseline)}"
+    table = grid(rows, ["Study", "Data, model", "Against", "Best", compared, "Trainings"], numbers=False)
+    return "\n\n".join([table, *_headlines(tests)])
+
+
+def _winner(name: str, cell: TableCell) -> str:
+    return f"**{escape(name)}** {cell.text}" + (f" (n={cell.shown_n})" if cell.shown_n is not None else "")
+
+
+def _lead(results: Results, tests: list[Tests]) -> str:
+    """How the best method stands to the baseline, in a few words."""
+    against = next((one for one in tests if one.reference == results.paper.baseline), None)
+    if against is None or not against.rows:
+        return "—"
+    if against.is_best:
+        return f"the best is {results.paper.display(against.reference)} itself"
+    row = against.rows[best_index(one.cell.sample for one in against.rows) or 0]
+    p = row.comparison.welch_holm
+    return f"{signed(row.comparison.difference)} points" + (
+        "" if p is None else f", p = {p_text(p)}".replace("= <", "< ")
+    )
+
+
+def _headlines(tests: dict[str, list[Tests]]) -> list[str]:
+    lines = []
+    for study, found in tests.items():
+        if found:
+            lines.append(f"- {code(study)}: {_sentence(found[0])}")
+    return ["\n".join(lines)] if lines else []
+
+
+def _sentence(test: Tests) -> str:
+    named = {"better": [], "worse": [], "undecided": []}  # type: dict[str, list[str]]
+    for row in test.rows:
+        named.setdefault(row.verdict, []).append(escape(row.display))
+    reference = escape(test.reference_display)
+    robust, where = ranking_words(test.measure)
+    parts = []
+    if named["better"]:
+        parts.append(f"more {robust} than {reference}: {', '.join(named['better'])}")
+    if named["worse"]:
+        parts.append(f"less {robust} than {reference}: {', '.join(named['worse'])}")
+    if named["undecided"]:
+        parts.append(f"not decided against {reference}: {', '.join(named['undecided'])}")
+    rest = [
+        name for verdict, names in named.items() if verdict not in ("better", "worse", "undecided") for name in names
+    ]
+    if rest:
+        parts.append(f"not testable yet: {', '.join(rest)}")
+    return f"{where}, {'; '.join(parts)} (Welch, two-sided, Holm, α = 0.05)."
+
+
+def _done(results: Results, study: str) -> str:
+    planned = [one for label in results.labels[study] for one in results.seeds(study, label)]
+    counts = Counter(one.status for one in planned)
+    text = f"{counts.pop('done', 0)}/{len(planned)}"
+    return text + "".join(f", {count} {status}" for status, count in sorted(counts.items()))
+
+
+def study_section(results: Results, study: str, tables: list[Table], tests: list[Tests]) -> str:
+    parts = [f"## {escape(results.title(study))} ({code(study)})"]
+    parts.append(render(tables[0], heading="Robust and clean accuracy"))
+    if tests:
+        parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
+        parts += [tests_text(test) for test in tests]
+        parts.append(f"<sub>{TESTS_CAPTION}</sub>")
+        parts += _advice(results, study, tests)
+    for table in tables[1:]:
+        heading = table.title.removeprefix(f"{results.title(study)}: ")
+        parts.append(render(table, heading=heading[:1].upper() + heading[1:]))
+    parts.append(runs_text(results, study))
+    return "\n\n".join(parts)
+
+
+TESTS_CAPTION = (
+    "Δ: difference of the means in percentage points, with its 95 % interval over seeds (Welch). p: two-sided t-tests "
+    "over seeds, Student (equal variances) and Welch (unequal); Holm corrects Welch's p within the table and decides "
+    "the verdict at α = 0.05. g: Hedges' g. Over images: the same difference with its 95 % interval if the test "
+    "images were drawn again (paired bootstrap), and McNemar's exact p of each seed. Seeds and images "
+    "are two different sources of chance; a claim should survive both."
+)
+
+
+def tests_text(test: Tests) -> str:
+    against = f"{test.reference_display}, the best" if test.is_best else test.reference_display
+    rows = []
+    for row in test.rows:
+        c = row.comparison
+        images = row.over_images
+        between = "–" if c.low is None or c.high is None else f"[{signed(c.low)}, {signed(c.high)}]"
+        rows.append(
+            [
+                escape(row.display),
+                signed(c.difference),
+                between,
+                p_text(c.student),
+                p_text(c.welch),
+                p_text(c.welch_holm),
+                "–" if c.hedges_g is None else signed(c.hedges_g),
+                "–" if images is None else f"[{signed(images.low)}, {signed(images.high)}]",
+                "–" if images is None else _span(images.mcnemar),
+                _verdict(row),
+            ]
+        )
+    headers = [
+        *("Δ", "95 % over seeds", "p Student", "p Welch", "p Holm", "g", "95 % over images", "p McNemar", "Verdict"),
+    ]
+    return grid(rows, [f"against {escape(against)}", *headers])
+
+
+def _verdict(row: Versus) -> str:
+    text = escape(row.verdict)
+    return f"**{text}**" if row.verdict in ("better", "worse") else text
+
+
+def _span(p_values: Iterable[float]) -> str:
+    texts = [p_text(p) for p in sorted(p_values)]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
+def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
+    seeds = list(results.data.manifests[study].seeds)
+    lines: dict[str, None] = {}
+    for test in tests:
+        known = [row.detectable for row in test.rows if row.detectable is not None and math.isfinite(row.detectable)]
+        if known and test is tests[0]:
+            middle = sorted(known)[len(known) // 2]
+            n = Counter(
+                row.cell.sample.n for row in test.rows if row.cell.sample and row.cell.sample.n > 1
+            ).most_common()[0][0]
+            lines[
+                f"With n = {n} and the spread seen here, a true difference must be about {middle:.1f} points for a "
+                "t-test to find it in 4 of 5 repetitions (median over the methods, before Holm)."
+            ] = None
+        for row in test.rows:
+            text = advice(test, row, seeds)
+            if text is not None:
+                name, _, command = text.partition("`")
+                lines[f"{escape(name)} `{command}" if command else escape(name)] = None
+    shown = list(lines)
+    if len(shown) > MOST_ADVICE:
+        shown = [*shown[:MOST_ADVICE], f"… and {len(shown) - MOST_ADVICE} more undecided comparisons."]
+    return ["\n".join(f"- {line}" for line in shown)] if shown else []
+
+
+def runs_text(results: Results, study: str) -> str:
+    """What was trained, with which values, and what is missing."""
+    configs, searched = results.configs(study), results.searches(study)
+    rows = []
+    lacking: dict[str, list[int]] = {}
+    for label, display in results.labels[study].items():
+        seeds = results.seeds(study, label)
+        counts = Counter(one.status for one in seeds)
+        used = results.hyperparameters[study, label]
+        values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
+        recipe = configs[label].recipe if label in configs else None
+        rate = recipe.learning_rate if recipe else "–"
+        length = "–" if recipe is None else f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs} epochs"
+        state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
+        rows.append(
+            [escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state]
+        )
+        if counts["failed"]:
+            lacking[label] = [one.seed for one in seeds if one.status == "failed"]
+    parts = [
+        "### What was trained",
+        grid(rows, ["Method", "Hyperparameters", "Learning rate", "Length", "Trainings"], False),
+    ]
+    if lacking:
+        again = "\n".join(seeds_command(study, [label], seeds) + " --retry-failed" for label, seeds in lacking.items())
+        parts.append(f"Failed trainings are run again by:\n\n```\n{again}\n```")
+    return "\n\n".join(parts)
+
+
+def plain(value: object) -> str:
+    """A third as 0.333333: a table is read, the record has all digits."""
+    return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
+
+
+def _done_first(entry: tuple[str, int]) -> tuple[bool, str]:
+    return entry[0] != "done", entry[0]
+
+
+def paper_section(tables: list[Table]) -> list[str]:
+    if not tables:
+        return []
+    how = "Filled from our records, in the paper's layout. `python -m reports diff` compares cell by cell."
+    return [f"## The paper's tables\n\n{how}", *(render(table) for table in tables)]
+
+
+def _absent(table: Table) -> str:
+    studies = dict.fromkeys(cell.key.study for cell in table.cells())
+    names = ", ".join(map(code, studies))
+    word = "study" if len(studies) == 1 else "studies"
+    return f"- Table {table.number}, {escape(table.title)}: {word} {names}"

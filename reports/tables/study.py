@@ -1,0 +1,172 @@
+"""The tables of any study: its main one, then what else its evaluations and diagnostics allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from reports.names import attack_name, setting
+from reports.results import Results
+from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note
+from reports.tables.table import Block, Column, Key, Rounding, Row, Table
+
+MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
+
+
+def study_tables(results: Results, study: str) -> list[Table]:
+    labels = results.labels[study]
+    tables = [main_table(results, study)]
+    builders = (other_checkpoints, various_attacks, larger_radii, margins, margin_ratio)
+    for builder in builders:
+        table = builder(results, study, list(labels))
+        if table is not None and table.filled:
+            tables.append(table)
+    return tables
+
+
+def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(Column(results.labels[study][label]) for label in labels)
+
+
+def _row(
+    results: Results,
+    study: str,
+    header: str,
+    labels: Iterable[str],
+    measure: str,
+    epsilon: str | None = None,
+    checkpoint: str | None = None,
+    rounding: Rounding | None = None,
+) -> Row:
+    keys = (Key(study, label, measure, epsilon, checkpoint) for label in labels)
+    return Row(header, tuple(results.cell(key, rounding) for key in keys))
+
+
+def main_table(results: Results, study: str) -> Table:
+    labels = list(results.labels[study])
+    checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
+    planned = {attack.name for attack in results.asked_attacks(study)}
+    present = planned | {name for name, _ in results.attacks(study, checkpoint)}
+    measures = [name for name in MAIN_MEASURES if name in present] or ["clean"]
+    rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
+    title = f"{results.title(study)}: robust and clean accuracy"
+    table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
+    count = " or ".join(f"{number:,}" for number in results.images(table.cells()))
+    notes = [
+        f"{setting(results.data.manifests[study])}: accuracy in percent on {count or 'the'} test images; attacks Linf, "
+        f"ε = {epsilon}.",
+        checkpoint_note(results, study),
+    ]
+    if "autoattack" in measures:
+        notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
+    return finish(table, notes)
+
+
+def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table | None:
+    names = results.checkpoints(study)
+    if len(names) < 2:
+        return None
+    rows = [
+        _row(results, study, f"{attack_name(measure)}, {name}", labels, measure, None, name)
+        for measure in ("autoattack", "clean")
+        for name in names
+    ]
+    table = Table(
+        f"{study}_checkpoints",
+        f"{results.title(study)}: the same trainings at each evaluated checkpoint",
+        _columns(results, study, labels),
+        (Block("", tuple(rows)),),
+    )
+    notes = [f"{name}: {CHECKPOINTS.get(name, name)}." for name in names]
+    return finish(table, [f"Accuracy in percent. {names[0]} is what the other tables show.", *notes])
+
+
+def various_attacks(results: Results, study: str, labels: list[str]) -> Table | None:
+    checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
+    present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
+    # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
+    measures: list[str] = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
+    measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
+    if not set(measures) - set(MAIN_MEASURES):
+        return None
+    measures += ["autoattack"] if "autoattack" in present else []
+    measures += ["worst"] if results.paper.worst_of and set(results.paper.worst_of) <= present else []
+    rows = tuple(
+        Row(
+            results.labels[study][label],
+            tuple(results.cell(Key(study, label, name, epsilon, checkpoint)) for name in measures),
+        )
+        for label in labels
+    )
+    columns = tuple(Column("Worst" if name == "worst" else attack_name(name)) for name in measures)
+    table = Table(
+        f"{study}_attacks",
+        f"{results.title(study)}: various attacks",
+        columns,
+        (Block("", rows),),
+        compare="column",
+        corner="Method",
+    )
+    notes = [f"Accuracy in percent; Linf, ε = {epsilon}.", checkpoint_note(results, study)]
+    if "worst" in measures:
+        notes.append("Worst: the least of the paper's attacks, seed by seed.")
+    return finish(table, notes)
+
+
+def larger_radii(results: Results, study: str, labels: list[str]) -> Table | None:
+    checkpoint = results.shown_checkpoint(study)
+    radii = [radius for name, radius in results.attacks(study, checkpoint) if name == "autoattack"]
+    if len(radii) < 2:
+        return None
+    rows = [
+        _row(results, study, f"AutoAttack, ε = {radius}", labels, "autoattack", radius, checkpoint)
+        for radius in sorted(radii, key=_size)
+    ]
+    table = Table(
+        f"{study}_radii",
+        f"{results.title(study)}: larger radii",
+        _columns(results, study, labels),
+        (Block("", tuple(rows)),),
+    )
+    return finish(table, ["Accuracy in percent.", checkpoint_note(results, study)])
+
+
+def margins(results: Results, study: str, labels: list[str]) -> Table | None:
+    labels = [label for label in labels if results.adversarial(study, label)]
+    row = _row(results, study, "Mean logit margin loss", labels, "margin", None, "last", Rounding(0, 3))
+    table = Table(
+        f"{study}_margins",
+        f"{results.title(study)}: logit margins on the training images",
+        _columns(results, study, labels),
+        (Block("", (row,)),),
+        best="lowest",
+    )
+    return finish(table, [f"{margins_note(results, [study])}; lower means larger margins."])
+
+
+def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | None:
+    ratio = results.paper.margin_ratio
+    if ratio is None or not {ratio.over.label, ratio.under.label} <= set(labels):
+        return None
+    over, under = ratio.over, ratio.under
+    row = _row(results, study, f"{over.name} / {under.name}", [over.label], "margin_ratio", None, "last", Rounding(2))
+    table = Table(
+        f"{study}_margin_ratio",
+        f"{results.title(study)}: logit margin loss of {over.words} over that of {under.words}",
+        (Column("Ratio"),),
+        (Block("", (row,)),),
+        best="none",
+        compare="none",
+    )
+    notes = [f"{margins_note(results, [study])}, seed by seed."]
+    printed = sorted(results.paper.printed("margin_ratio"), key=lambda cell: cell.sample.mean)
+    if printed:
+        notes.append(f"The paper: {printed[0].text} to {printed[-1].text}.")
+    return finish(table, notes)
+
+
+def _size(radius: str) -> Fraction:
+    try:
+        return Fraction(radius)
+    except (ValueError, ZeroDivisionError):
+        return Fraction(0)  # a record without a readable radius

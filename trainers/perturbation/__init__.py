@@ -1,0 +1,1 @@
+"""How images are perturbed: the searches behind the attacks, and the noise that they start from."""

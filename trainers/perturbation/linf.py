@@ -1,0 +1,203 @@
+"""Projected gradient ascent in the L∞ ball (Madry et al. 2018): the inner attack of training and of PGD evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers import losses
+from trainers.method import Objective
+from trainers.perturbation.noise import keyed_uniform
+
+STARTS = ("uniform", "gauss", "none")
+MODES = ("train", "eval", "train_untracked")
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "ce": losses.cross_entropy,
+    "cw": losses.cw,
+    "cw_clamped_above": losses.cw_clamped_above,
+    "cw_until_wrong": partial(losses.cw_clamped_above, confidence=0.0),
+}
+
+
+@contextmanager
+def batchnorm_mode(model: nn.Module, mode: str) -> Iterator[None]:
+    """The model in one of `MODES`; every module's own mode is back afterwards, also of deliberately frozen layers."""
+    if mode not in MODES:
+        raise ValueError(f"unknown BatchNorm mode {mode!r}; known: {', '.join(MODES)}")
+    modules = list(model.modules())
+    training = [module.training for module in modules]
+    tracked = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    model.train(mode != "eval")
+    try:
+        if mode == "train_untracked":
+            for batchnorm in tracked:
+                batchnorm.track_running_stats = False
+        yield
+    finally:
+        for batchnorm in tracked:
+            batchnorm.track_running_stats = True
+        for module, was_training in zip(modules, training, strict=True):
+            module.training = was_training
+
+
+@contextmanager
+def frozen_parameters(model: nn.Module) -> Iterator[None]:
+    """No gradient for parameters, so that autograd neither keeps nor computes what only they would need."""
+    wanted = [p for p in model.parameters() if p.requires_grad and p.is_leaf]
+    for parameter in wanted:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in wanted:
+            parameter.requires_grad_(True)
+
+
+def per_sample(amount: Tensor | float, images: Tensor) -> Tensor | float:
+    """A radius or step for each sample, shaped so that it broadcasts over the images."""
+    if isinstance(amount, Tensor) and amount.dim() == 1:
+        return amount.to(images).view(-1, *[1] * (images.dim() - 1))
+    return amount
+
+
+def ascend(
+    model: nn.Module,
+    images: Tensor,
+    objective: Objective,
+    adversarial: Tensor,
+    *,
+    epsilon: Tensor | float,
+    step_size: Tensor | float,
+    steps: int,
+    observe: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """Signed gradient steps from `adversarial`, each followed by the ε-box around `images` and by [0, 1].
+
+    The model's mode is the caller's business. Images lie in [0, 1], so both boxes meet and one clamp does for two.
+    """
+    lower = (images - epsilon).clamp_(min=0.0)
+    upper = (images + epsilon).clamp_(max=1.0)
+    for _ in range(steps):
+        adversarial = adversarial.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = model(adversarial)
+            value = objective(logits).sum()
+        (gradient,) = torch.autograd.grad(value, adversarial)
+        if observe is not None:
+            observe(logits.detach())
+        adversarial = torch.clamp(adversarial.detach() + step_size * gradient.sign_(), lower, upper)
+    return adversarial.detach()
+
+
+@dataclass(frozen=True)
+class LinfAttack:
+    """PGD as a study sets it; satisfies `trainers.method.Attack`.
+
+    start     uniform: U(-ε, ε) clipped to [0, 1]; gauss: 0.001·N(0, 1), not clipped before the first step; none
+    mode      BatchNorm while it runs: train (buffers move), eval, train_untracked (batch statistics, buffers stay)
+    draw      gives the unit noise for the start (U(-1, 1) or N(0, 1)) in place of the generator
+    final_forward  in `train` mode one more forward of the result, as in the official loop, for its BatchNorm buffers;
+              a caller that accounts for that update turns it off
+    """
+
+    epsilon: float
+    step_size: float
+    steps: int
+    start: str = "uniform"
+    mode: str = "train"
+    generator: torch.Generator | None = None
+    draw: Callable[[Tensor], Tensor] | None = None
+    final_forward: bool = True
+
+    def __post_init__(self) -> None:
+        if self.start not in STARTS:
+            raise ValueError(f"unknown start {self.start!r}; known: {', '.join(STARTS)}")
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        objective: Objective,
+        *,
+        epsilon: Tensor | float | None = None,
+        step_size: Tensor | float | None = None,
+        observe: Callable[[Tensor], None] | None = None,
+    ) -> Tensor:
+        radius = per_sample(self.epsilon if epsilon is None else epsilon, images)
+        step = per_sample(self.step_size if step_size is None else step_size, images)
+        images = images.detach()
+        with batchnorm_mode(model, self.mode), frozen_parameters(model):
+            adversarial = ascend(
+                model,
+                images,
+                objective,
+                self._start(images, radius),
+                epsilon=radius,
+                step_size=step,
+                steps=self.steps,
+                observe=observe,
+            )
+            if self.mode == "train" and self.final_forward and self.steps > 0:
+                with torch.no_grad():
+                    model(adversarial)
+        return adversarial
+
+    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        with batchnorm_mode(model, self.mode), torch.no_grad():
+            return model(images)
+
+    def once(self, craft: Callable[[], Any]) -> Any:
+        return craft()
+
+    def _start(self, images: Tensor, radius: Tensor | float) -> Tensor:
+        if self.start == "none":
+            return images.clone()
+        if self.start == "gauss":
+            return images + 0.001 * self._unit_noise(images)
+        return (images + radius * self._unit_noise(images)).clamp_(0.0, 1.0)
+
+    def _unit_noise(self, images: Tensor) -> Tensor:
+        if self.draw is not None:
+            return self.draw(images)
+        device = images.device if self.generator is None else self.generator.device
+        noise = torch.empty(images.shape, dtype=images.dtype, device=device)
+        if self.start == "gauss":
+            return noise.normal_(generator=self.generator).to(images.device)
+        return noise.uniform_(-1.0, 1.0, generator=self.generator).to(images.device)
+
+
+def keyed_pgd(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    indices: Tensor,
+    *,
+    epsilon: float,
+    step_size: float,
+    steps: int,
+    start: str = "uniform",
+    loss: str = "ce",
+    alpha: float | None = None,
+    seed: int = 0,
+    observe: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """PGD of evaluations: in eval mode, against a named loss of `alpha` times the logits, its start drawn by image."""
+
+    def objective(logits: Tensor) -> Tensor:
+        return LOSSES[loss](logits if alpha is None else alpha * logits, labels)
+
+    draw = partial(keyed_uniform, seed, indices)
+    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw)(
+        model, images, objective, observe=observe
+    )
+
+
+def correct_predictions(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(images).argmax(dim=1) == labels

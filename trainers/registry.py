@@ -1,0 +1,214 @@
+"""Name -> thing: methods, networks, data sets, attacks and wrappers, from our files, a user's, or an installed package.
+
+A thing is named after its file. Ours are found by listing a folder and load when first asked for. A user's file is
+ordinary Python and runs with the user's rights; only what is named on the command line is loaded, and workers of a
+cluster get its text and load it under the same name. Packages announce things in entry-point groups such as
+`robustsweep.methods`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from trainers import user_file
+from trainers.attack import EvaluationAttack
+from trainers.dataset import DataSource
+from trainers.method import Method, declaration_faults
+from trainers.network import Architecture
+from trainers.spelling import nearest
+from trainers.wrapper import Wrapper
+
+Thing = TypeVar("Thing")
+
+
+class Registry(Generic[Thing]):
+    """All things of one sort. A file derives a class from `base`, or makes one of it."""
+
+    def __init__(self, noun: str, folder: str, base: type, group: str | None = None) -> None:
+        self.noun, self.base, self.group = noun, base, group
+        self.package = f"trainers.{folder.replace('/', '.')}"
+        self.shipped = sorted(path.stem for path in (Path(__file__).parent / folder).glob("[a-z]*.py"))
+        self.loaded: dict[str, Thing] = {}
+
+    def names(self) -> list[str]:
+        others = {*self.loaded, *announced(self)} - {*self.shipped}
+        return [*self.shipped, *sorted(others)]
+
+    def get(self, name: str) -> Thing:
+        if name not in self.loaded:
+            self.loaded[name] = self._load(name)
+        return self.loaded[name]
+
+    def _load(self, name: str) -> Thing:
+        if name in self.shipped:
+            return self.thing_in(importlib.import_module(f"{self.package}.{name}"), name, f"{name}.py")
+        if name in announced(self):
+            return _load_announced(self, announced(self)[name])
+        names = self.names()
+        raise ValueError(f"unknown {self.noun} {name!r}{nearest(name, names)} known: {', '.join(names)}")
+
+    def things_in(self, module: ModuleType) -> list[Thing]:
+        return [value for value in vars(module).values() if self.is_thing(value, module.__name__)]
+
+    def is_thing(self, value: Any, module: str) -> bool:
+        if isinstance(value, type):
+            return issubclass(value, self.base) and value.__module__ == module
+        return isinstance(value, self.base)
+
+    def thing_in(self, module: ModuleType, name: str, where: str) -> Thing:
+        """The one thing that a module defines; a ValueError says what is wrong with it."""
+        found = self.things_in(module)
+        if len(found) != 1:
+            shown = ", ".join(key for key, value in vars(module).items() if value in found)
+            number = f"{len(found)} {self.noun}s ({shown})" if found else f"no {self.noun}"
+            raise ValueError(f"{where} defines {number}; a file holds one {self.base.__module__}.{self.base.__name__}")
+        return checked(found[0], name, where)
+
+
+METHODS: Registry[type[Method]] = Registry("method", "methods", Method, "robustsweep.methods")
+NETWORKS: Registry[Architecture] = Registry("model", "models", Architecture, "robustsweep.networks")
+DATASETS: Registry[DataSource] = Registry("data set", "data/sets", DataSource, "robustsweep.datasets")
+ATTACKS: Registry[type[EvaluationAttack]] = Registry("attack", "attacks", EvaluationAttack, "robustsweep.attacks")
+WRAPPERS: Registry[type[Wrapper]] = Registry("wrapper", "wrappers", Wrapper)
+PLUGGABLE: tuple[Registry[Any], ...] = (METHODS, NETWORKS, DATASETS, ATTACKS)
+
+_sources: dict[str, str] = {}
+_sha256: dict[str, str] = {}
+
+
+def load_plugin(path: str | Path) -> str:
+    """Makes what the file defines known under the file's name, and gives that name."""
+    path, where = Path(path), f"plug-in {path}"
+    content = user_file.read(path, where)
+    name = load_source(path.stem, user_file.text_of(content, where), file=str(path))
+    _sha256[name] = hashlib.sha256(content).hexdigest()
+    return name
+
+
+def load_source(name: str, source: str, *, file: str | None = None) -> str:
+    """The same from the file's text; loading an equal text again changes nothing."""
+    if _sources.get(name) == source:
+        return name
+    file = file or f"{name}.py"
+    where = f"plug-in {file}"
+    if fault := _naming_fault(name):
+        raise ValueError(f"{where}: {fault}; rename the file")
+    if any(name in registry.names() for registry in PLUGGABLE):
+        raise ValueError(f"{where}: another plug-in is already named {name!r}; rename one of the files")
+    module = user_file.run(source, file, f"robustsweep_plugin_{name}", where)
+    try:
+        registry = _registry_of(module, where)
+        registry.loaded[name] = registry.thing_in(module, name, where)
+    except ValueError:
+        del sys.modules[module.__name__]
+        raise
+    _sources[name] = source
+    return name
+
+
+def sources() -> dict[str, str]:
+    """Name and text of every plug-in file loaded here, for workers to load."""
+    return dict(_sources)
+
+
+def forget(name: str) -> None:
+    """Takes a plug-in away again, so that its file may be loaded anew after a change."""
+    for registry in PLUGGABLE:
+        registry.loaded.pop(name, None)
+    _sources.pop(name, None)
+    sys.modules.pop(f"robustsweep_plugin_{name}", None)
+
+
+def sha256_of(registry: Registry[Any], name: str) -> str | None:
+    """Of the file that defines a thing, with the name and version of its package where it has one; None for ours."""
+    if name in _sources and name in registry.loaded:
+        return _sha256.get(name)
+    point = announced(registry).get(name)
+    if point is None:
+        return None
+    thing = registry.get(name)
+    file = sys.modules[thing.__module__ if isinstance(thing, type) else point.module].__file__ or ""
+    try:
+        source = Path(file).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{_described_point(point)}: its source cannot be read: {error}") from None
+    return hashlib.sha256(f"{_package(point)}\n".encode() + source).hexdigest()
+
+
+@cache
+def announced(registry: Registry[Any]) -> dict[str, EntryPoint]:
+    """The things of installed packages, none of which is loaded yet."""
+    found: dict[str, EntryPoint] = {}
+    faults = []
+    for point in entry_points(group=registry.group) if registry.group else ():
+        first = found.setdefault(point.name, point)
+        fault = _naming_fault(point.name)
+        if fault:
+            faults.append(f"{_described_point(point)}: {fault}; rename the entry point or remove it")
+        elif point is not first:
+            taken = f"another plug-in is already named {point.name!r}, that of {_package(first)}"
+            faults.append(f"{_described_point(point)}: {taken}; remove one of the packages")
+    if faults:
+        raise ValueError("; ".join(faults))
+    return found
+
+
+def _load_announced(registry: Registry[Thing], point: EntryPoint) -> Thing:
+    where = _described_point(point)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            thing = point.load()
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{where} does not load: {user_file.described(error)}") from error
+    if isinstance(thing, ModuleType):
+        return registry.thing_in(thing, point.name, where)
+    if not registry.is_thing(thing, getattr(thing, "__module__", "")):
+        raise ValueError(f"{where} is no {registry.noun} and no module that defines one")
+    return checked(thing, point.name, where)
+
+
+def checked(thing: Any, name: str, where: str) -> Any:
+    faults = []
+    if isinstance(thing, type) and issubclass(thing, Method):
+        faults = declaration_faults(thing)
+        if thing.loss is Method.loss and thing.batch_loss is Method.batch_loss:
+            faults = [f"{thing.__name__} defines no loss(self, model, images, labels, attack)"]
+    if isinstance(thing, type) and issubclass(thing, EvaluationAttack):
+        kind = thing.model_fields["kind"].default
+        faults = [] if kind == name else [f"{thing.__name__}: its kind is {kind!r}; write kind: str = {name!r}"]
+    if faults:
+        raise ValueError(f"{where}: {'; '.join(faults)}")
+    return thing
+
+
+def _registry_of(module: ModuleType, where: str) -> Registry[Any]:
+    found = [registry for registry in PLUGGABLE if registry.things_in(module)]
+    if len(found) == 1:
+        return found[0]
+    nouns = [registry.noun for registry in found or PLUGGABLE]
+    if found:
+        raise ValueError(f"{where} defines a {' and a '.join(nouns)}; a file holds one thing")
+    raise ValueError(f"{where} defines no {', '.join(nouns)}; write for example a class that derives from Method")
+
+
+def _naming_fault(name: str) -> str | None:
+    if not name.isidentifier():
+        return f"{name!r} is no name, which has letters, digits and _ only"
+    nouns = [registry.noun for registry in (*PLUGGABLE, WRAPPERS) if name in registry.shipped]
+    return f"the name {name!r} is taken by a {nouns[0]} of robustsweep" if nouns else None
+
+
+def _described_point(point: EntryPoint) -> str:
+    return f"the installed plug-in {point.value!r} of {_package(point)}"
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"

@@ -1,0 +1,27 @@
+"""+awp: adversarial weight perturbation (Wu et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainers.values import Positive
+from trainers.wrapper import Hooks, Wrapper
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Awp(Wrapper):
+    display = "AWP"
+    passes = 2.0
+    few_epochs = {"warmup_epochs": 2}
+
+    gamma: Positive = 0.01
+    warmup_epochs: int = Field(10, ge=0, description="active from this 1-based epoch on")
+
+    def begin(self, model: nn.Module, steps: int) -> Hooks:
+        from trainers.weight_perturbation import WeightPerturbation
+
+        return WeightPerturbation(self.gamma, self.warmup_epochs)

@@ -1,0 +1,46 @@
+"""+ddpm: synthetic training images beside the real ones, and an average of the weights (Gowal et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainers.dataset import DatasetFacts
+from trainers.values import Unit
+from trainers.wrapper import Hooks, Wrapper
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.data.bundle import DataBundle
+
+
+class Ddpm(Wrapper):
+    display = "DDPM"
+    excludes = {"seat": "both average the weights"}
+    state_copies = 1
+    needs_files = True
+    few_epochs = {"warmup_fraction": 0.3}
+
+    file: str = "cifar10_ddpm.npz"
+    fraction: Unit = 0.7
+    decay: Unit = 0.995
+    warmup_fraction: Unit = 0.025
+    first_batchnorm_momentum: Unit = 1.0
+
+    def begin(self, model: nn.Module, steps: int) -> Hooks:
+        from trainers.weight_averaging import DdpmAverage
+
+        return DdpmAverage(model, self.decay, self.warmup_fraction * steps, self.first_batchnorm_momentum)
+
+    def check_files(self, facts: DatasetFacts, folder: Path) -> None:
+        from trainers.data.synthetic import open_synthetic
+
+        open_synthetic(self.file, folder, facts.shape, facts.classes)
+
+    def prepare(self, data: DataBundle, folder: Path) -> DataBundle:
+        from trainers.data.synthetic import open_synthetic
+
+        opened = data.synthetic or open_synthetic(self.file, folder, data.facts.shape, data.facts.classes)
+        return replace(data, synthetic=replace(opened, fraction=self.fraction))
