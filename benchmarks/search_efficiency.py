@@ -86,9 +86,9 @@ def record(processes: int) -> None:
 
 def one_search(grid: dict[str, list[float]], number: int, folder: Path) -> tuple[str, int]:
     """The chosen point and the epochs that were trained to find it."""
-    from sweep.search.search import Search, Settings
+    from sweep.search.search import Search, SearchSettings
 
-    settings = Settings(
+    settings = SearchSettings(
         id=f"search-{number}",
         label="sovr",
         method="sovr",

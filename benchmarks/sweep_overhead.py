@@ -54,8 +54,9 @@ def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
     """Seconds of the whole Tune run, seconds of the trainings, share of the time that the devices were busy."""
     from sweep.cluster.devices import choose, slots
     from sweep.cluster.tune import Queue, Watch, fit
-    from sweep.store.base import open_store
-    from sweep.trials.identity import NUMERICS_VERSION
+    from sweep.store.opening import open_store
+    from sweep.store.records import TrialRecord
+    from sweep.work.tasks import Setting
     from sweep.work.work import Work
 
     class Trainings(Work):
@@ -66,16 +67,16 @@ def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
 
     store = open_store(folder / "store")
     resources = choose(chosen)
-    common = {"store": store.uri, "data_dir": str(folder), "cpus": 1.0, "plugins": {}, "commit": None}
-    work = Trainings(chosen, store, common={**common, "numerics": NUMERICS_VERSION, "command": "benchmark"})
-    queue = Queue(work, resources, lambda: False)
+    work = Trainings(chosen, store, command="benchmark")
+    queue = Queue(work, Setting(store.uri, str(folder)), resources, lambda: False)
     watch = Watch(queue, 3600.0, lambda: None)
     started = time.perf_counter()
     fit(queue, watch, resources, retries=0, scratch=str(folder / "tune"), callbacks=[])
     wall = time.perf_counter() - started
     work.close()
     assert work.complete and not work.failed, work.failed
-    training = sum(record["curve"][0]["seconds"] for record in store.trial_records())
+    trained = store.records(TrialRecord, store.record_paths(TrialRecord))
+    training = sum(record.curve[0]["seconds"] for record in trained)
     span = max(end for _, end in watch.spans) - min(start for start, _ in watch.spans)
     return wall, training, watch.busy_seconds() / slots(resources) / span
 
@@ -129,8 +130,9 @@ def ten_thousand(folder: Path) -> dict[str, float]:
 
 
 def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], float]:
-    from sweep.store.base import open_store
-    from sweep.store.encoding import encode
+    from sweep.store.manifests import write_manifest
+    from sweep.store.opening import open_store
+    from sweep.store.records import TrialRecord
     from sweep.trials import cells as plan
 
     folder.mkdir()
@@ -141,12 +143,12 @@ def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], fl
     big = study(folder, seeds=list(range(seeds)), methods=methods)
     store = open_store(folder / "store")
     cells = plan.expand(big)
-    store.write_manifest(plan.manifest(big, cells))
+    write_manifest(store, plan.manifest(big, cells))
     for cell in cells:
-        place = folder / "store" / "trials" / str(cell.trial)[:16]
-        place.mkdir(parents=True)
-        record = {"kind": "trial", "trial": cell.trial, "status": "done", "seed": cell.seed}
-        (place / "record.json").write_bytes(encode(record))
+        record = TrialRecord(trial=str(cell.trial), config=cell.config, status="done")
+        place = folder / "store" / record.path
+        place.parent.mkdir(parents=True)
+        place.write_bytes(record.encoded())  # a store's own write waits for the disk each time
     commands = {
         "plan_seconds": ["sweep.run", "--study", str(folder / "overhead.yaml"), "--store", store.uri, "--dry-run"],
         "status_seconds": ["sweep.status", "--store", store.uri],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -59,8 +60,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
 def _set_broken_aside(store: Store) -> None:
     """Records that cannot be trusted: from here on they are missing, and computed as all that is missing."""
     for fault in list(store.broken_records()):
-        place = store.set_aside(fault.path)
-        print(f"{fault}; it is kept as {place}", file=sys.stderr, flush=True)
+        with contextlib.suppress(FileNotFoundError):  # another driver was faster
+            place = store.set_aside(fault.path)
+            print(f"{fault}; it is kept as {place}", file=sys.stderr, flush=True)
 
 
 def _all_there(study: Study, store: Store) -> Summary:

@@ -23,3 +23,20 @@ def shared() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("needs real data: set ROBUSTSWEEP_SHARED to a folder with data/, paper.tex and oracles.json")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """An S3 service on loopback with the bucket `results`."""
+    moto = pytest.importorskip("moto.server", reason="needs moto's S3 server (the dev extra)")
+    boto3 = pytest.importorskip("boto3")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        boto3.client("s3", endpoint_url=address, region_name="us-east-1").create_bucket(Bucket="results")
+        yield address
+    server.stop()

@@ -11,7 +11,6 @@ import numpy as np
 from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import data_set, trial_model
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord
 from sweep.store.records import DiagnosticsRecord
 from sweep.trials.provenance import device_name, versions
 from trainers.diagnostics import diagnose
@@ -20,13 +19,11 @@ from trainers.values import as_float
 
 def stored_diagnosis(store: Store, wanted: Diagnosis) -> DiagnosticsRecord | None:
     """The record, if it and its arrays are what they were when they were written."""
-    try:
-        record = store.record(DiagnosticsRecord, wanted.record)
-        content = store.read(record.arrays_path)
-    except (FileNotFoundError, BrokenRecord):
+    record = store.usable(DiagnosticsRecord, wanted.record)
+    if record is None or not store.exists(record.arrays_path):
         return None
-    expected = record.arrays_sha256
-    return record if expected in (None, hashlib.sha256(content).hexdigest()) else None
+    content = store.read(record.arrays_path)
+    return record if record.arrays_sha256 in (None, hashlib.sha256(content).hexdigest()) else None
 
 
 def diagnose_trial(

@@ -19,7 +19,6 @@ from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.progress import EvaluationProgress
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord
 from sweep.store.records import EvaluationRecord, ShardRecord, pack
 from sweep.trials.provenance import device_name, versions
 from trainers.evaluate import evaluate_phase
@@ -36,12 +35,7 @@ class Item:
 
 
 def is_finished(store: Store, evaluation: Evaluation) -> bool:
-    """A broken record counts as not there, and is replaced."""
-    try:
-        store.record(EvaluationRecord, evaluation.record)
-    except (BrokenRecord, FileNotFoundError):
-        return False
-    return True
+    return store.usable(EvaluationRecord, evaluation.record) is not None
 
 
 def open_items(store: Store, evaluation: Evaluation) -> list[Item]:

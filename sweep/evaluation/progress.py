@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord
 from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
 from trainers.perturbation.autoattack import joined_warnings, square_warning
 
@@ -31,11 +29,8 @@ class EvaluationProgress:
     def shards(self, phase: str) -> list[ShardRecord]:
         """The phase's shards by position. A broken one counts as not there, and is computed and written again."""
         if phase not in self._shards:
-            found = []
-            for path in self._paths.get(phase, []):
-                with contextlib.suppress(BrokenRecord, FileNotFoundError):
-                    found.append(self.store.record(ShardRecord, path))
-            self._shards[phase] = sorted(found, key=lambda shard: (shard.first, shard.last))
+            found = [self.store.usable(ShardRecord, path) for path in self._paths.get(phase, [])]
+            self._shards[phase] = sorted(filter(None, found), key=lambda shard: (shard.first, shard.last))
         return self._shards[phase]
 
     def missing(self, phase: str) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from sweep.errors import UserError
 from sweep.search.search import Search, SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord, canonical
+from sweep.store.encoding import canonical
 from sweep.store.leases import HeldLeases
 from sweep.store.records import SearchRecord
 from sweep.studies.model import Study
@@ -68,10 +68,7 @@ def open_search(study: Study, label: str, store: Store, *, retry_failed: bool = 
 
 def stored_search(store: Store, search: str) -> SearchRecord | None:
     """A broken record counts as none: the search begins anew, and finds what its candidates reached in the store."""
-    try:
-        return store.search_record(search)
-    except BrokenRecord:
-        return None
+    return store.usable(SearchRecord, layout.search_record(search))
 
 
 def store_search(store: Store, search: Search) -> None:

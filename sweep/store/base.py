@@ -11,6 +11,7 @@ from typing import TypeVar
 from sweep.store import layout
 from sweep.store.encoding import BrokenRecord, NewerRecord, is_intact
 from sweep.store.records import (
+    FORMAT,
     RECORD_TYPES,
     CandidateRecord,
     DiagnosticsRecord,
@@ -136,9 +137,10 @@ class Store:
         A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
         """
         states = {}
+        header = f'"format":{FORMAT},"kind":"trial"'.encode()
         for path, data in self.read_many(self.record_paths(TrialRecord)):
             name = path.split("/")[1]
-            untouched = is_intact(data) and b'"kind":"trial"' in data and f'"trial":"{name}'.encode() in data
+            untouched = is_intact(data) and header in data and f'"trial":"{name}'.encode() in data
             states[name] = "done" if untouched and b'"status":"done"' in data else _state(path, data)
         return states
 
@@ -157,6 +159,18 @@ class Store:
         self.write(place, self.read(path))
         self.delete(path)
         return place
+
+    def usable(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
+        """None where it is absent or broken: it is to be made, and written over what is there.
+
+        A later version's record is never written over: NewerRecord.
+        """
+        try:
+            return self.record(kind, path)
+        except NewerRecord:
+            raise
+        except (FileNotFoundError, BrokenRecord):
+            return None
 
     def _maybe(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
         try:

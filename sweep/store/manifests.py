@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord
 from sweep.store.leases import alone
 from sweep.store.records import Manifest
 
@@ -52,7 +49,4 @@ def united(before: Manifest | None, now: Manifest) -> Manifest:
 def write_manifest(store: Store, manifest: Manifest) -> None:
     """Also keeps what the stored one has besides; two writers follow each other."""
     with alone(store, f"studies-{manifest.name}"):
-        before = None
-        with contextlib.suppress(BrokenRecord):
-            before = store.manifest(manifest.name)
-        store.write_record(united(before, manifest))
+        store.write_record(united(store.usable(Manifest, manifest.path), manifest))

@@ -37,7 +37,8 @@ class Record(Part):
         raise NotImplementedError
 
     def encoded(self) -> bytes:
-        return encode({"kind": self.kind, "format": FORMAT, **self.model_dump(mode="json")})
+        # Not mode="json", which turns an infinite hyperparameter into null before the encoding can keep it.
+        return encode({"kind": self.kind, "format": FORMAT, **self.model_dump()})
 
     @classmethod
     def decoded(cls, path: str, data: bytes) -> Self:

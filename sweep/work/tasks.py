@@ -14,8 +14,7 @@ from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.encoding import BrokenRecord
-from sweep.store.records import TrialRecord
+from sweep.store.records import CandidateRecord, TrialRecord
 from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device
@@ -52,6 +51,7 @@ class Driver(Protocol):
     """What tasks tell the sweep that they belong to."""
 
     store: Store
+    command: str
     retry_failed: bool
 
     def candidate_ended(self, task: CandidateTraining) -> None: ...
@@ -95,6 +95,10 @@ class Task(ABC):
     def retry_options(self) -> str:
         return f"--methods {self.label} --seeds {self.config.seed} --retry-failed"
 
+    def retry_command(self, command: str) -> str:
+        """Of a sweep's command, the one that does this task alone again."""
+        return f"{command} {self.retry_options}".strip()
+
     @abstractmethod
     def is_stored(self, driver: Driver) -> bool:
         """Whether somebody else has finished it in the meantime."""
@@ -125,10 +129,7 @@ class Training(Task):
         return training_cost(self.config)
 
     def is_stored(self, driver: Driver) -> bool:
-        try:
-            record = driver.store.trial_record(self.trial)
-        except BrokenRecord:
-            return False  # computed again, and its record replaced
+        record = driver.store.usable(TrialRecord, layout.trial_record(self.trial))
         return record is not None and (record.status != "failed" or not driver.retry_failed)
 
     def run(self, place: Workplace) -> str:
@@ -138,10 +139,10 @@ class Training(Task):
         driver.training_ended(self)
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
-        driver.store.write_record(self.failed_record(reason, log))
+        driver.store.write_record(self._failed_record(driver, reason, log))
         driver.training_failed(self)
 
-    def failed_record(self, reason: str, log: list[str]) -> TrialRecord:
+    def _failed_record(self, driver: Driver, reason: str, log: list[str]) -> TrialRecord:
         return TrialRecord(
             trial=self.trial,
             config=self.config,
@@ -149,6 +150,7 @@ class Training(Task):
             status="failed",
             reason=reason,
             log=tuple(log),
+            command=self.retry_command(driver.command),
         )
 
 
@@ -170,10 +172,7 @@ class CandidateTraining(Training):
         return f"--methods {self.label} --retry-failed"  # it is run by its search, not by a seed of the tables
 
     def is_stored(self, driver: Driver) -> bool:
-        try:
-            pruned = driver.store.candidate_record(self.search, self.trial)
-        except BrokenRecord:
-            pruned = None
+        pruned = driver.store.usable(CandidateRecord, layout.candidate_record(self.search, self.trial))
         return pruned is not None or super().is_stored(driver)
 
     def run(self, place: Workplace) -> str:
@@ -183,7 +182,7 @@ class CandidateTraining(Training):
         driver.candidate_ended(self)
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
-        driver.store.write_record(self.failed_record(reason, log))
+        driver.store.write_record(self._failed_record(driver, reason, log))
         driver.candidate_failed(self)
 
 

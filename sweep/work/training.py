@@ -98,7 +98,7 @@ def _record(task: Training, place: Workplace, outcome: Mapping[str, Any], second
         versions=versions(),
         commit=place.setting.commit,
         device=device_name(),
-        command=f"{place.setting.command} {task.retry_options}".strip(),
+        command=task.retry_command(place.setting.command),
     )
 
 

@@ -134,7 +134,7 @@ class Work:
         """All retries failed: a record says why and how to run it again, and the rest goes on."""
         self.running.remove(assigned)
         task = assigned.task
-        command = f"{self.command} {task.retry_options}"
+        command = task.retry_command(self.command)
         self.failed.append(Failure(task.title, task.trial, reason, tuple(log), command))
         task.failed(self, reason, log)
         if task.stage != "evaluate":

@@ -1,22 +1,33 @@
 """A study under a real Ray on loopback: from nothing to its tables, killed and continued, by one driver or two."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
-from tiny_study import tiny
 
-from sweep.engine import _confirm, budget_hours, is_complete, run_study
+from sweep import engine
+from sweep.engine import Tables, _confirm, is_complete, run_study
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store import layout
+from sweep.store.leases import held
+from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord, SearchRecord, TrialRecord
 from sweep.studies.model import Study
+from sweep.work.options import RunOptions
+from tests import records as made
+from tests.sweep.tiny_study import tiny
 
 ROOT = Path(__file__).parents[2]
+
+
+def options(folder: Path) -> RunOptions:
+    return RunOptions(data_dir=folder / "data", out=folder / "reports")
 
 
 def start(study_file: Path, store: Path, out: Path, *more: str) -> subprocess.Popen:
@@ -47,17 +58,14 @@ def records(store: Path) -> int:
 def outcome(store_uri) -> dict:
     """Everything in a store that must not depend on when and where it was computed."""
     store = open_store(store_uri)
-    found = {}
-    for record in store.trial_records():
-        curve = [{key: value for key, value in row.items() if key != "seconds"} for row in record["curve"]]
-        found[record["trial"]] = (record["status"], curve, record["checkpoints"])
-    for path in store.evaluation_paths():
-        record = store.read_json(path)
-        found[path] = (record["verdicts"], record["clean"], record["accuracy"])
-    for path in store.list("searches"):
-        if path.endswith("record.json"):
-            record = store.read_json(path)
-            found[path] = json.dumps({key: record[key] for key in ("candidates", "chosen", "reason")}, sort_keys=True)
+    found: dict[str, tuple] = {}
+    for trial in store.records(TrialRecord, store.record_paths(TrialRecord)):
+        curve = [{key: value for key, value in row.items() if key != "seconds"} for row in trial.curve]
+        found[trial.path] = (trial.status, curve, trial.checkpoints)
+    for evaluation in store.records(EvaluationRecord, store.record_paths(EvaluationRecord)):
+        found[evaluation.path] = (evaluation.verdicts, evaluation.clean, evaluation.accuracy)
+    for search in store.records(SearchRecord, store.record_paths(SearchRecord)):
+        found[search.path] = (search.candidates, search.chosen, search.reason)
     return found
 
 
@@ -66,7 +74,7 @@ def undisturbed(tmp_path_factory):
     """One run to the end: its folder, its study and its summary."""
     folder = tmp_path_factory.mktemp("undisturbed")
     study = tiny(folder)
-    summary = run_study(study, open_store(folder / "store"), data_dir=folder / "data", out=folder / "reports")
+    summary = run_study(study, open_store(folder / "store"), options(folder))
     return folder, study, summary
 
 
@@ -75,19 +83,21 @@ def test_a_study_becomes_records_and_tables(undisturbed):
     folder, study, summary = undisturbed
     store = open_store(folder / "store")
     assert summary.complete and not summary.failed
-    assert summary.done["candidate"] == 6 and summary.done["train"] == 4
+    assert summary.done["search"] == 6 and summary.done["train"] == 4
     assert summary.device_use is not None and 0.2 < summary.device_use <= 1
     manifest = store.manifest("tiny")
-    assert [cell["label"] for cell in manifest["cells"]] == ["at", "at", "sovr", "sovr"]
-    search = store.search_record(manifest["searches"][0]["id"])
-    assert search["status"] == "done" and len(search["candidates"]) == 6
-    assert {key: manifest["cells"][2]["hyperparameters"][key] for key in ("M", "lam")} == search["chosen"]
-    for cell in manifest["cells"]:
-        record = store.trial_record(cell["trial"])
-        assert record["status"] == "done" and len(record["curve"]) == 3
-        assert record["command"].startswith("python -m sweep.run")
-        assert len(list(store.evaluation_records(cell["trial"]))) == len(manifest["attacks"])
-        files = {path.rpartition("/")[2] for path in store.list(f"trials/{cell['trial'][:16]}")}
+    assert [cell.label for cell in manifest.cells] == ["at", "at", "sovr", "sovr"]
+    search = store.search_record(manifest.searches[0].id)
+    assert search.status == "done" and len(search.candidates) == 6
+    assert {key: manifest.cells[2].hyperparameters[key] for key in ("M", "lam")} == search.chosen
+    for cell in manifest.cells:
+        record = store.trial_record(cell.trial)
+        assert record.status == "done" and len(record.curve) == 3
+        assert record.command.startswith("python -m sweep.run")
+        assert store.record_paths(EvaluationRecord, layout.evaluations_of(cell.trial)) == sorted(
+            manifest.evaluation_paths(cell)
+        )
+        files = {path.rpartition("/")[2] for path in store.paths(layout.trial_folder(cell.trial))}
         assert files == {
             "record.json",
             "log.txt",
@@ -95,7 +105,7 @@ def test_a_study_becomes_records_and_tables(undisturbed):
             "best_test.safetensors",
             "best_validation.safetensors",
         }
-    assert not store.claims()
+    assert not held(store)
     assert list((folder / "store/tensorboard/tiny").glob("at-seed0-*/events*"))
     assert (folder / "reports/tables.md").read_text().strip()
 
@@ -104,7 +114,7 @@ def test_a_finished_study_is_recognised_without_ray(undisturbed, monkeypatch):
     folder, study, _ = undisturbed
     monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray was started"))
     before = (folder / "reports/tables.md").read_bytes()
-    summary = run_study(study, open_store(folder / "store"), data_dir=folder / "data", out=folder / "reports")
+    summary = run_study(study, open_store(folder / "store"), options(folder))
     assert summary.all_there and "all was there" in summary.text()
     assert (folder / "reports/tables.md").read_bytes() == before
 
@@ -120,7 +130,7 @@ def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undi
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "Traceback" not in output and "to go on: python -m sweep.run" in output
-    assert not open_store(store).claims()
+    assert not held(open_store(store))
 
     stopped = records(store)
     process = start(folder / "tiny.yaml", store, tmp_path / "reports")
@@ -155,8 +165,8 @@ def test_a_folder_that_cannot_hold_the_tables_is_refused_before_anything_is_trai
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UserError, match="cannot write to .*by --out"):
-            run_study(study, store, out=out)
-    assert not store.list()
+            run_study(study, store, RunOptions(out=out))
+    assert not store.paths()
 
 
 @pytest.mark.timeout(300)
@@ -170,12 +180,12 @@ def test_two_drivers_on_one_store_share_the_work(undisturbed, tmp_path):
     assert outcome(store) == outcome(folder / "store")
     for log in store.glob("trials/*/log.txt"):
         starts = [line.split()[1] for line in log.read_text().splitlines() if " on " in line]
-        assert starts.count("train") + starts.count("candidate") == 1, log
+        assert starts.count("train") + starts.count("search") == 1, log
 
 
 def test_a_budget_that_is_used_up_starts_nothing(tmp_path):
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0])
-    summary = run_study(study, open_store(tmp_path / "store"), data_dir=tmp_path, out=None, budget="0h")
+    summary = run_study(study, open_store(tmp_path / "store"), RunOptions(data_dir=tmp_path, out=None, budget="0h"))
     assert summary.budget_reached and not summary.complete and not summary.interrupted
     assert summary.done == {} and "budget is used up" in summary.text()
     assert not is_complete(study, open_store(tmp_path / "store"))
@@ -187,43 +197,50 @@ def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch)
     monkeypatch.setattr("builtins.input", lambda _: "n")
     _confirm(tiny(tmp_path), store)
     with pytest.raises(UserError, match="not started"):
-        run_study(Study.load("cifar10_rn18"), store, out=None)
+        run_study(Study.load("cifar10_rn18"), store, RunOptions(out=None))
     monkeypatch.setattr("builtins.input", lambda _: "y")
     _confirm(Study.load("cifar10_rn18"), store)
 
 
-def test_budgets_are_read_in_hours_minutes_and_days():
-    assert budget_hours("500h") == 500 and budget_hours("30min") == 0.5 and budget_hours("2d") == 48
-    assert budget_hours("1.5") == 1.5 and budget_hours(None) is None
-    for wrong in ("soon", "-1h", "h"):
-        with pytest.raises(UserError, match="--budget"):
-            budget_hours(wrong)
+def test_tables_are_written_now_and_then_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):
+    now, written, said = 0.0, [], []
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: written.append(now))
+    tables = Tables(open_store(tmp_path / "store"), tmp_path / "out")
+    for now, done in ((1.0, 1), (121.0, 0), (122.0, 1), (123.0, 2), (300.0, 1), (301.0, 3)):  # noqa: B007
+        tables.update(done, said.append)
+    assert written == [122.0, 301.0]  # not at once, not without anything new, not too often
+    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: 1 / 0)
+    now = 500.0
+    tables.update(4, said.append)
+    assert said == ["tables could not be written (division by zero); the sweep goes on"]
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_broken_records_are_set_aside_and_told_before_anything_is_looked_at(tmp_path, capsys, monkeypatch, drivers):
+    study, store = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0]), open_store(tmp_path / "store")
+    record = made.trial_record("ef" * 32)
+    store.write(record.path, record.encoded()[:-9])
+    monkeypatch.setattr(engine, "is_complete", lambda *_: pytest.fail("stop here"))
+    if drivers == 2:
+        found = list(store.broken_records())
+        monkeypatch.setattr(store, "broken_records", lambda: found)  # both saw it; the other was faster
+        store.set_aside(record.path)
+    with pytest.raises(pytest.fail.Exception, match="stop here"):
+        run_study(study, store, RunOptions(data_dir=tmp_path, out=None, progress=False))
+    assert store.paths(layout.BROKEN) == [f"broken/{record.path}.1"] and not store.exists(record.path)
+    assert ("it is kept as" in capsys.readouterr().err) == (drivers == 1)
 
 
 @pytest.mark.timeout(300)
-def test_a_store_on_s3_gets_the_same_numbers(undisturbed, tmp_path, monkeypatch):
-    from moto.server import ThreadedMotoServer
-
+def test_a_store_on_s3_gets_the_same_numbers(undisturbed, tmp_path, endpoint):
     folder, _, _ = undisturbed
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "testing")
-        import boto3
-
-        endpoint = f"http://{host}:{port}"
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="sweeps")
-        uri = f"s3://sweeps/tiny?endpoint_override=http%3A%2F%2F{host}%3A{port}&region=us-east-1"
-        study = tiny(tmp_path, seeds=[0], search={"sovr": {"candidates": 2}})
-        summary = run_study(study, open_store(uri), data_dir=tmp_path, out=None)
-        assert summary.complete
-        expected, found = outcome(folder / "store"), outcome(uri)
-        shared = [key for key in found if key in expected]
-        assert len(shared) >= 5  # AT's training and its evaluations
-        assert all(found[key] == expected[key] for key in shared)
-        assert any(path.endswith("journal.log") for path in open_store(uri).list("searches"))
-        assert not any(path.endswith("resume.pt") for path in open_store(uri).list("trials"))
-    finally:
-        server.stop()
+    store = open_store(f"s3://results/tiny?endpoint_override={quote(endpoint, safe='')}&region=us-east-1")
+    study = tiny(tmp_path, seeds=[0], search={"sovr": {"candidates": 2}})
+    assert run_study(study, store, RunOptions(data_dir=tmp_path, out=None)).complete
+    expected, found = outcome(folder / "store"), outcome(store.uri)
+    shared = [key for key in found if key in expected]
+    assert len(shared) >= 5  # AT's training and its evaluations
+    assert all(found[key] == expected[key] for key in shared)
+    assert any(path.endswith("journal.log") for path in store.paths("searches"))
+    assert not any(path.endswith("resume.pt") for path in store.paths("trials"))

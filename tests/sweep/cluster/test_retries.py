@@ -3,10 +3,12 @@
 import textwrap
 
 import pytest
-from tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store.base import open_store
+from sweep.store import layout
+from sweep.store.opening import open_store
+from sweep.work.options import RunOptions
+from tests.sweep.tiny_study import tiny
 
 METHOD = """
     from dataclasses import dataclass
@@ -40,11 +42,10 @@ def logs(tmp_path_factory):
         resources={"retries": 1},
     )
     store = open_store(folder / "store")
-    run_study(study, store, data_dir=folder, out=None)
-    records = {cell["label"]: store.trial_record(cell["trial"]) for cell in store.manifest("tiny")["cells"]}
+    run_study(study, store, RunOptions(data_dir=folder, out=None))
     return {
-        label: (record, store.read(f"trials/{record['trial'][:16]}/log.txt").decode())
-        for label, record in records.items()
+        cell.label: (store.trial_record(cell.trial), store.read(layout.trial_file(cell.trial, layout.LOG)).decode())
+        for cell in store.manifest("tiny").cells
     }
 
 
@@ -59,5 +60,5 @@ def logs(tmp_path_factory):
 )
 def test_a_fault_of_the_loss_is_recorded_at_once_and_one_of_the_machine_is_tried_again(logs, label, attempts, reason):
     record, log = logs[label]
-    assert record["status"] == "failed" and reason in record["reason"]
+    assert record.status == "failed" and reason in record.reason
     assert log.count(f" train {label} on ") == attempts

@@ -3,10 +3,12 @@
 import textwrap
 
 import pytest
-from tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store.base import open_store
+from sweep.store import layout
+from sweep.store.opening import open_store
+from sweep.work.options import RunOptions
+from tests.sweep.tiny_study import tiny
 
 METHOD = """
     import os, time
@@ -55,25 +57,28 @@ def swept(tmp_path_factory):
         resources={"retries": 1, "hang_minutes": 0.15},
     )
     store = open_store(folder / "store")
-    return study, store, run_study(study, store, data_dir=folder, out=None)
+    return study, store, run_study(study, store, RunOptions(data_dir=folder, out=None))
 
 
 def record_of(store, label):
-    cell = next(cell for cell in store.manifest("tiny")["cells"] if cell["label"] == label)
-    return store.trial_record(cell["trial"])
+    cell = next(cell for cell in store.manifest("tiny").cells if cell.label == label)
+    return store.trial_record(cell.trial)
+
+
+def attempts(store, record, label):
+    return store.read(layout.trial_file(record.trial, layout.LOG)).decode().count(f" train {label} on ")
 
 
 @pytest.mark.timeout(300)
 def test_a_raising_trial_is_recorded_with_its_log_and_the_command_and_the_rest_goes_on(swept):
     _, store, summary = swept
     record = record_of(store, "raises")
-    assert record["status"] == "failed" and "the loss is broken" in record["reason"]
-    assert any("RuntimeError: the loss is broken" in line for line in record["log"])
-    assert record["command"].endswith("--methods raises --seeds 0 --retry-failed")
-    attempts = store.read(f"trials/{record['trial'][:16]}/log.txt").decode().count(" train raises on ")
-    assert attempts == 2  # the first and one retry
-    assert record_of(store, "st")["status"] == "done"
-    assert not summary.complete and [failure["title"] for failure in summary.failed] == ["raises seed 0"]
+    assert record.status == "failed" and "the loss is broken" in record.reason
+    assert any("RuntimeError: the loss is broken" in line for line in record.log)
+    assert record.command.endswith("--methods raises --seeds 0 --retry-failed")
+    assert attempts(store, record, "raises") == 2  # the first and one retry
+    assert record_of(store, "st").status == "done"
+    assert not summary.complete and [failure.title for failure in summary.failed] == ["raises seed 0"]
     assert "run it again: " in summary.text() and "the loss is broken" in summary.text()
 
 
@@ -81,19 +86,16 @@ def test_a_raising_trial_is_recorded_with_its_log_and_the_command_and_the_rest_g
 def test_a_dead_or_hung_process_is_replaced_and_goes_on_from_its_checkpoint(swept, label):
     _, store, _ = swept
     record = record_of(store, label)
-    assert record["status"] == "done"
-    log = store.read(f"trials/{record['trial'][:16]}/log.txt").decode()
-    assert log.count(f" train {label} on ") == 2
+    assert record.status == "done"
+    assert attempts(store, record, label) == 2
     # The loss is that of ST: neither the fault nor the retry may show in the numbers.
     same = record_of(store, "st")
     kept = ("train_loss", "test_pgd_accuracy", "validation_pgd_accuracy")
-    assert [[row[key] for key in kept] for row in record["curve"]] == [
-        [row[key] for key in kept] for row in same["curve"]
-    ]
+    assert [[row[key] for key in kept] for row in record.curve] == [[row[key] for key in kept] for row in same.curve]
 
 
 def test_a_failed_trial_stays_failed_until_asked(swept):
     study, store, _ = swept
-    again = run_study(study, store, out=None, progress=False)
+    again = run_study(study, store, RunOptions(out=None, progress=False))
     assert again.all_there and not again.complete
-    assert again.failed[0]["stored"] and "--retry-failed" in again.text()
+    assert again.failed[0].stored and "--retry-failed" in again.text()

@@ -33,7 +33,7 @@ def test_a_shipped_study_loads_and_its_trials_have_distinct_names(name):
     named = [cell.trial for cell in plan.expand(study) if cell.trial]
     assert named and len(set(named)) == len(named)
     assert study.title == studies.titles()[name]
-    assert plan.manifest(study, plan.expand(study))["name"] == name
+    assert plan.manifest(study, plan.expand(study)).name == name
 
 
 @pytest.mark.parametrize("name", MAIN)

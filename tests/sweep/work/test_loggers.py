@@ -4,11 +4,15 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tiny_study import tiny
 
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
 from sweep.work.loggers import Curves, callbacks, curve_values, run_name
+from sweep.work.tasks import CandidateTraining, Training
+from tests.records import trial_config
+from tests.sweep.tiny_study import tiny
+
+TASK = Training("at", trial_config(seed=2), "0123456789abcdef")
 
 
 def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):
@@ -16,8 +20,9 @@ def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):
     assert len(callbacks(["tensorboard"], study, store)) == 1
     with pytest.raises(UserError, match="known: tensorboard"):
         callbacks(["tensorbord"], study, store)
-    job = {"kind": "train", "label": "at", "seed": 2, "trial": "0123456789abcdef"}
-    assert run_name("tiny", job) == "tiny/at-seed2-01234567"
+    assert run_name("tiny", TASK) == "tiny/at-seed2-01234567"
+    candidate = CandidateTraining("at", TASK.config, TASK.trial, search="s", index=0, cut_offs={})
+    assert run_name("tiny", candidate) == "tiny/at-candidate-01234567"
     row = {"train_loss": 1.0, "test_pgd_accuracy": 0.5, "pid": 3, "time_total_s": 1.0, "validation_pgd_accuracy": None}
     assert curve_values(row) == {"train_loss": 1.0, "test_pgd_accuracy": 0.5}
 
@@ -29,7 +34,7 @@ class Rows(Curves):
         super().__init__(folder, study)
         self.rows = []
 
-    def open(self, name, job):
+    def open(self, name, task):
         return name
 
     def log(self, run, values, epoch):
@@ -43,8 +48,7 @@ class Rows(Curves):
 
 def test_a_logger_gets_one_row_per_epoch_and_is_switched_off_when_it_fails(tmp_path, capsys):
     rows = Rows(tmp_path, "tiny")
-    job = {"kind": "train", "label": "at", "seed": 2, "trial": "0123456789abcdef"}
-    trial = SimpleNamespace(trial_id="a", config={"job": job})
+    trial = SimpleNamespace(trial_id="a", config={"task": TASK})
     for epoch in range(2):
         rows.on_trial_result(0, [], trial, {"epoch": epoch, "train_loss": 1.0, "seconds": 3.0})
     rows.on_trial_result(0, [], trial, {"images": 20})  # an evaluation

@@ -4,11 +4,11 @@ import hashlib
 import textwrap
 
 import pytest
-from own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
+from tests.sweep.own_study import GOOD, refusal, write
 from trainers.attacks import parse
 
 

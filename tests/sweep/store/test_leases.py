@@ -1,0 +1,200 @@
+"""A lease has one holder at a time, whatever happens to its holder or lies in its way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sweep.store import layout, leases
+from sweep.store.folder import FolderStore
+from sweep.store.leases import HeldLeases, held, take
+from sweep.store.opening import open_store
+
+
+def holder(expires: float, **changes) -> bytes:
+    return json.dumps({"host": "elsewhere", "pid": 1, "owner": "o", "expires": expires, **changes}).encode()
+
+
+def test_a_lease_has_one_holder_until_it_is_released(store):
+    lease = take(store, "trials-x", 30)
+    assert lease is not None and take(store, "trials-x", 30) is None and set(held(store)) == {"trials-x"}
+    assert held(store)["trials-x"].pid == os.getpid()
+    with take(store, "trials-y", 30):
+        assert set(held(store)) == {"trials-x", "trials-y"}
+    lease.release()
+    assert held(store) == {} and store.paths(layout.LEASES) == []
+    assert (again := take(store, "trials-x", 30)) is not None
+    again.release()
+
+
+def test_a_heartbeat_keeps_a_lease_beyond_its_end(store):
+    with take(store, "x", 3.0):
+        time.sleep(4.0)
+        assert take(store, "x", 30) is None
+
+
+def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
+    store.create(layout.lease("x", 1), holder(time.time() - 1))
+    with ThreadPoolExecutor(8) as pool:
+        taken = [lease for lease in pool.map(lambda _: take(store, "x", 30), range(16)) if lease]
+    assert len(taken) == 1
+    taken[0].release()
+    assert store.paths(layout.LEASES) == []
+
+
+def test_a_live_lease_of_another_machine_is_respected(store):
+    store.create(layout.lease("x", 3), holder(time.time() + 60))
+    assert take(store, "x", 30) is None
+
+
+def test_a_lease_that_is_just_being_written_counts_as_held(store):
+    store.create(layout.lease("x", 1), b"")
+    assert take(store, "x", 30) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", holder(1e12, pid="abc"), holder(float("nan")), holder(float("inf")), b"\xff", b'{"owner": "o"}'],
+)
+def test_what_is_no_lease_keeps_others_away_for_a_moment_only(tmp_path, content):
+    store = open_store(tmp_path)
+    path = layout.lease("x", 1)
+    store.write(path, content)
+    assert take(store, "x", 30) is None
+    long_ago = time.time() - leases.UNFILLED_SECONDS - 1
+    os.utime(tmp_path / path, (long_ago, long_ago))
+    assert held(store) == {}
+    with take(store, "x", 30):
+        assert set(held(store)) == {"x"} and take(store, "x", 30) is None
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "dangling link", "link to itself"])
+def test_what_can_never_be_a_lease_is_passed_over(tmp_path, obstacle):
+    store = open_store(tmp_path)
+    place = tmp_path / layout.lease("x", 1)
+    place.parent.mkdir()
+    if obstacle == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to(place if obstacle == "link to itself" else tmp_path / "nowhere")
+    assert held(store) == {}
+    with take(store, "x", 30):
+        assert take(store, "x", 30) is None
+    assert take(store, "x", 30) is not None
+
+
+class Denying(FolderStore):
+    """Carries out what it reports as refused, as a remote store may when an answer is lost and asked for again."""
+
+    def create(self, path, data):
+        super().create(path, data)
+        return False
+
+
+def test_a_create_that_was_carried_out_but_reported_as_refused_gives_the_lease_to_its_owner(tmp_path):
+    store = Denying(tmp_path)
+    lease = take(store, "x", 30)
+    assert lease is not None and take(store, "x", 30) is None and take(open_store(tmp_path), "x", 30) is None
+    lease.release()
+    assert store.paths(layout.LEASES) == []
+    with open_store(tmp_path).local(layout.lease("x", 1)).open("wb") as file:
+        file.write(holder(time.time() + 60))
+    assert take(store, "x", 30) is None
+
+
+def test_of_two_takers_one_gets_the_lease(store):
+    barrier = threading.Barrier(2)
+
+    def at_once(_: int):
+        barrier.wait()
+        return take(store, "x", 30)
+
+    for _ in range(5):
+        with ThreadPoolExecutor(2) as pool:
+            taken = [lease for lease in pool.map(at_once, range(2)) if lease]
+        assert len(taken) <= 1  # both yield when each sees the other's
+        for lease in taken:
+            lease.release()
+        with take(store, "x", 30):
+            assert take(store, "x", 30) is None
+
+
+def test_taken_and_released_at_full_speed_it_never_has_two_holders(store):
+    inside, most, taken = 0, 0, 0
+    lock = threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal inside, most, taken
+        for _ in range(6):
+            lease = take(store, "x", 30)
+            if lease is None:
+                continue
+            with lock:
+                inside += 1
+                taken += 1
+                most = max(most, inside)
+            time.sleep(0.002)
+            with lock:
+                inside -= 1
+            lease.release()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert most == 1 and taken >= 1
+
+
+def test_a_process_that_holds_a_lease_holds_it_once(tmp_path):
+    store = open_store(tmp_path)
+    mine, others = HeldLeases(store), HeldLeases(store)
+    assert mine.take("x") and mine.take("x") and not others.take("x")
+    mine.release("x")
+    mine.release("x")
+    assert others.take("x") and others.take("y") and not mine.take("y")
+    others.release_all()
+    assert held(store) == {}
+
+
+def test_whoever_reads_and_writes_alone_is_waited_for_but_not_for_ever(tmp_path):
+    store = open_store(tmp_path)
+    seen = []
+
+    def second() -> None:
+        with leases.alone(store, "x"):
+            seen.append("second")
+
+    with leases.alone(store, "x"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.2)
+        seen.append("first")
+        with leases.alone(store, "x", patience=0.1):
+            seen.append("impatient")
+    thread.join()
+    assert seen == ["first", "impatient", "second"] and held(store) == {}
+
+
+HOLDER = """
+import sys, time
+from sweep.store.leases import take
+from sweep.store.opening import open_store
+lease = take(open_store(sys.argv[1]), "x", 3600)
+print("held" if lease else "none", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_lease_of_a_killed_process_on_this_machine_is_free_at_once(tmp_path):
+    store = open_store(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    assert take(store, "x", 30) is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (lease := take(store, "x", 30)) is not None
+    lease.release()

@@ -1,0 +1,125 @@
+"""From a study to its trials, quickly whatever its shape."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from sweep.store.opening import open_store
+from sweep.store.records import TrialRecord
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
+from sweep.trials.identity import search_id, trial_hash
+from tests import records
+from trainers.config import TrialConfig
+
+SMALL = {"title": "t", "dataset": "digits", "model": "small_cnn"}
+
+
+def count(monkeypatch, owner, name, calls):
+    """Let `calls` know how often a method is called."""
+    original = getattr(owner, name)
+
+    def counted(*arguments, **options):
+        calls[name] += 1
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+def test_order_of_wrappers_and_spelled_out_defaults_do_not_matter(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "{title: t, dataset: digits, model: small_cnn, seeds: [0], methods: {"
+        "a: {method: sovr+awp+seat}, "
+        "b: {method: sovr+seat+awp, hyperparameters: {M: 40, lam: 0.4}, awp: {gamma: 0.01}}}}"
+    )
+    first, second = plan.expand(Study.load(path))
+    assert first.trial == second.trial and first.method == "sovr+awp+seat"
+
+
+def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
+    study = Study.load("digits", methods=["at", "sovr"])
+    cells = plan.expand(study)
+    assert [cell.trial is None for cell in cells] == [False] * 3 + [True] * 3
+    store = open_store(tmp_path)
+    assert plan.chosen_values(study, store) == {}
+    search = records.search_record(search_id(study, "sovr"), chosen={"M": 20, "lam": 0.2})
+    store.write_record(search.model_copy(update={"status": "running"}))
+    assert plan.chosen_values(study, store) == {}
+    store.write_record(search)
+    cells = plan.expand(study, plan.chosen_values(study, store))
+    assert all(cell.trial for cell in cells) and cells[-1].hyperparameters["M"] == 20
+    assert plan.states(cells, store) == ["missing"] * 6
+
+
+def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():
+    study = Study.load("digits", methods=["st", "mart"])
+    made = plan.manifest(study, plan.expand(study))
+    assert made.displays == {"dataset": "Digits", "model": "small CNN"}
+    assert made.inner_attacks == {
+        "st": {"start": "uniform", "mode": "train", "trains_on": "clean"},
+        "mart": {"start": "gauss", "mode": "eval", "trains_on": "attacked"},
+    }
+
+
+def test_headline_follows_the_protocol():
+    study = Study.load("cifar10_ddpm")
+    assert plan.evaluated_checkpoints(study, study.config("at+ddpm")) == ["best_validation"]
+    assert plan.diagnosed_checkpoints(study, study.config("at+ddpm")) == []
+    study = Study.load("cifar10_wrn")
+    assert plan.diagnosed_checkpoints(study, study.config("at")) == ["best_test", "last"]
+    study = Study.load("cifar10_m_effect")
+    assert plan.evaluated_checkpoints(study, study.config("at")) == ["best_test", "last"]
+
+
+@pytest.mark.parametrize(("labels", "seeds"), [(1, 10_000), (100, 100), (10_000, 1)])
+def test_ten_thousand_trials_are_planned_by_one_check_and_a_dump_for_each_label(tmp_path, monkeypatch, labels, seeds):
+    methods = {
+        f"s{i}": {"method": "sovr", "hyperparameters": {"M": i % 100, "lam": round(0.1 + i / 10_000, 4)}}
+        for i in range(labels)
+    }
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({**SMALL, "seeds": list(range(seeds)), "methods": methods}))
+    calls = Counter()
+    for name in ("__init__", "model_dump"):
+        count(monkeypatch, TrialConfig, name, calls)
+    cells = plan.expand(Study.load(path))
+    assert len({cell.trial for cell in cells}) == 10_000
+    # Labels share all but their hyperparameters, and seeds all but the seed.
+    assert calls == {"__init__": 1, "model_dump": labels}
+
+
+def test_only_records_of_trials_that_are_not_done_are_parsed_for_their_states(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    for number in range(100):
+        store.write_record(records.trial_record(f"{number:064d}"[::-1], status="collapsed" if number == 7 else "done"))
+    parsed = Counter()
+    count(monkeypatch, TrialRecord, "decoded", parsed)
+    states = Counter(store.trial_states().values())
+    assert states == {"done": 99, "collapsed": 1} and parsed["decoded"] == 1
+
+
+def test_a_label_among_thousands_is_the_trial_that_it_is_alone(tmp_path):
+    """Labels share what they have in common; none may get what belongs to another."""
+    entries = {
+        "a": {"method": "sovr", "hyperparameters": {"M": 20}},
+        "b": {"method": "sovr", "hyperparameters": {"M": 30}, "train": {"epochs": 3}},
+        "c": {"method": "sovr", "hyperparameters": {"M": 30}},
+        "d": {"method": "sovr+awp", "hyperparameters": {"M": 30}},
+        "e": {"method": "sovr+awp", "hyperparameters": {"M": 30}, "awp": {"gamma": 0.02}},
+        "sovr": None,
+    }
+
+    def load(methods) -> Study:
+        path = tmp_path / "s.yaml"
+        path.write_text(json.dumps({**SMALL, "methods": methods}))
+        return Study.load(path)
+
+    together = {(cell.label, cell.seed): cell.trial for cell in plan.expand(load(entries))}
+    alone = {
+        (cell.label, cell.seed): trial_hash(TrialConfig.model_validate(cell.config.model_dump()))
+        for label, entry in entries.items()
+        for cell in plan.expand(load({label: entry}))
+    }
+    assert together == alone and len(set(together.values())) == 18

@@ -1,0 +1,283 @@
+"""The order of a sweep's work, and its leases, without a Ray cluster."""
+
+import math
+
+from sweep.cluster.devices import TrialResources
+from sweep.cluster.tune import Queue
+from sweep.store import layout
+from sweep.store.leases import held
+from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord
+from sweep.work.tasks import Setting, Task
+from sweep.work.work import Work
+from tests import records
+from tests.sweep.tiny_study import TINY, tiny
+
+
+def drain(work):
+    found = []
+    while (assigned := work.next_task()) is not None:
+        found.append(assigned)
+    return found
+
+
+def stages(found):
+    return [assigned.task.stage for assigned in found]
+
+
+def trained(task: Task, **changes):
+    return records.trial_record(task.trial, config=task.config, **changes)
+
+
+def finish(work, store, assigned):
+    """As a worker would; the pieces of an evaluation are not computed."""
+    if assigned.task.stage in ("search", "train"):
+        store.write_record(trained(assigned.task))
+    work.finished(assigned)
+
+
+def seeds(found):
+    return {(one.task.label, one.task.config.seed): one for one in found}
+
+
+def test_candidates_come_first_and_then_the_longest_trainings(tmp_path):
+    methods = {"st": {}, "sovr": {}, "at": {}, "mart": {"train": {"epochs": 9}}}
+    work = Work(tiny(tmp_path, methods=methods, seeds=[0]), open_store(tmp_path / "store"))
+    found = drain(work)
+    assert stages(found) == ["search"] * 4 + ["train"] * 3
+    assert [assigned.task.label for assigned in found[4:]] == ["mart", "at", "st"]
+    work.close()
+
+
+def test_the_next_generation_and_then_the_trainings_follow_a_search(tmp_path):
+    store = open_store(tmp_path / "store")
+    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
+    for expected in (4, 2):
+        found = drain(work)
+        assert stages(found) == ["search"] * expected
+        for assigned in found:
+            finish(work, store, assigned)
+    (training,) = drain(work)
+    assert training.task.stage == "train" and training.task.label == "sovr"
+    assert work.chosen["sovr"] == {"M": 40, "lam": 0.4}  # all equal: the paper's value
+    assert store.manifest("tiny").cells[0].trial == training.task.trial
+    work.close()
+
+
+def test_a_pruned_candidate_is_known_by_its_own_record_and_leaves_nothing_else(tmp_path):
+    store = open_store(tmp_path / "store")
+    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
+    for assigned in drain(work):
+        finish(work, store, assigned)
+    one, other = drain(work)
+    store.write(layout.trial_file(one.task.trial, layout.RESUME), b"its worker was killed before it could delete it")
+    store.write_record(records.candidate_record(one.task.trial, one.task.search, curve=({},)))
+    work.finished(one)
+    assert store.paths(layout.trial_folder(one.task.trial)) == []
+    assert store.search_record(one.task.search).candidates[one.task.index].epochs == 1
+    work.interrupted(other)
+    assert drain(work) == [other]
+    work.close()
+
+
+def test_what_another_driver_does_is_left_to_it_and_its_result_taken(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0])
+    first, second = Work(study, store), Work(study, store)
+    (assigned,) = drain(first)
+    assert drain(second) == [] and not second.complete
+    store.write_record(trained(assigned.task, status="collapsed"))
+    first.finished(assigned)
+    for waiting in second.ready:
+        waiting.not_before = 0.0
+    assert drain(second) == [] and second.complete and second.done["train"] == 1
+
+
+def test_an_idle_device_evaluates_while_trainings_run(tmp_path):
+    """Through the searcher that Tune asks, on two devices: both train, one ends, and nothing else is to be trained."""
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}, "mart": {"train": {"epochs": 9}}}, search=None, seeds=[0])
+    work = Work(study, store)
+    queue = Queue(work, Setting(store.uri, ""), TrialResources(cpus=1.0, gpus=0.0), lambda: False)
+    queue._slots, queue._counted = 2, math.inf  # no Ray to ask
+    assert [queue.suggest(name)["task"].label for name in ("a", "b")] == ["mart", "at"]
+    assert queue.suggest("c") is None
+    store.write_record(trained(queue.assigned["b"].task))
+    queue.on_trial_complete("b", {"state": "done"})
+    started = queue.suggest("c")["task"]
+    assert (started.stage, started.label) == ("evaluate", "at")
+    assert queue.assigned["a"].task.stage == "train" and queue.fault is None
+    work.close()
+
+
+def test_evaluations_of_whole_columns_come_before_those_of_columns_still_in_training(tmp_path):
+    store = open_store(tmp_path / "store")
+    methods = {"sovr": {}, "at": {}, "mart": {}}
+    work = Work(tiny(tmp_path, methods=methods, search=None, seeds=[0, 1]), store)
+    trainings = seeds(drain(work))
+    for cell in (("sovr", 0), ("at", 0), ("mart", 0), ("at", 1)):
+        finish(work, store, trainings[cell])
+    assert work.waiting("evaluate") > 6
+    first = [assigned.task.label for assigned in drain(work)]
+    count = first.count("at")
+    assert first[:count] == ["at"] * count and {"sovr", "mart"} == set(first[count:])
+    work.close()
+
+
+def test_a_driver_leases_only_the_evaluations_that_it_begins(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None)
+    first = Work(study, store)
+    for assigned in drain(first):
+        finish(first, store, assigned)
+    one = first.next_task().task.lease
+    assert set(held(store)) == {one}
+    two = first.next_task().task.lease
+    assert set(held(store)) == {one, two}
+    second = Work(study, store)
+    assert second.next_task().task.lease not in (one, two)
+    first.close()
+    second.close()
+
+
+def evaluations(folder, **evaluation):
+    """The work on one trained trial of a study with these attacks, and its store."""
+    store = open_store(folder / "store")
+    study = tiny(folder, methods={"at": {}}, search=None, seeds=[0], evaluation={**TINY["evaluation"], **evaluation})
+    work = Work(study, store)
+    for assigned in drain(work):
+        finish(work, store, assigned)
+    return work, store
+
+
+def compute(store, assigned):
+    """The shard of a piece, on which nobody is fooled."""
+    item = assigned.task.item
+    verdicts = {"clean": None} if item.phase not in ("", "clean") else {}
+    store.write_record(records.shard_record(item.evaluation.folder, item.first, item.last, item.phase, **verdicts))
+
+
+def test_an_evaluation_goes_through_its_phases_to_its_record(tmp_path):
+    work, store = evaluations(tmp_path, suite="main", shards=2, batch_size=10)
+    phases = []
+    while found := drain(work):
+        for assigned in found:
+            phases.append((assigned.task.item.evaluation.attack.name, assigned.task.item.phase))
+            assert assigned.task.lease in held(store)
+            compute(store, assigned)
+            work.finished(assigned)
+    components = ["clean", "apgd-ce", "apgd-t", "fab-t", "square"]
+    assert [phase for name, phase in phases if name == "autoattack"] == [phase for phase in components for _ in "ab"]
+    assert work.complete and not held(store) and work.done["evaluate"] == len(phases) == 2 * (5 + 1 + 1)
+    found = list(store.records(EvaluationRecord, store.record_paths(EvaluationRecord)))
+    assert [record.accuracy for record in found] == [1.0] * 3 and len(store.paths(layout.EVALUATIONS)) == 3
+    assert work.seconds_left() in (None, 0.0)
+
+
+def test_a_piece_that_failed_ends_its_evaluation_and_no_other(tmp_path):
+    work, store = evaluations(tmp_path, suite="diagnostics", shards=2, batch_size=10, diagnostics=False)
+    found = [assigned for assigned in drain(work) if assigned.task.stage == "evaluate"]
+    lost = found[0].task.lease
+    work.gave_up(found[0], "no memory", [])
+    assert lost in held(store)  # its other piece goes on, and is there for the next run
+    for assigned in found[1:]:
+        compute(store, assigned)
+        work.finished(assigned)
+    assert lost not in held(store) and len(store.record_paths(EvaluationRecord)) == 1
+    assert [failure.title for failure in work.failed] == [found[0].task.title]
+    assert work.waiting("evaluate") == 0
+    work.close()
+    again = Work(work.study, store)
+    left = [assigned.task.item for assigned in drain(again) if assigned.task.stage == "evaluate"]
+    assert [(item.first, item.last) for item in left] == [(found[0].task.item.first, found[0].task.item.last)]
+    again.close()
+
+
+def test_diagnoses_come_last_and_are_left_out_when_they_are_stored(tmp_path):
+    work, store = evaluations(tmp_path, suite="diagnostics")
+    found = drain(work)
+    assert stages(found) == ["evaluate"] * 2 + ["diagnose"] * 2
+    work.gave_up(found[-1], "no memory", [])  # the trial itself is fine
+    assert set(store.trial_states().values()) == {"done"}
+    work.close()
+    for assigned in found[2:]:
+        diagnosis = assigned.task.diagnosis
+        facts = {"checkpoint": diagnosis.checkpoint, "epsilon": diagnosis.epsilon, "images": diagnosis.images}
+        store.write_record(records.diagnostics_record(diagnosis.trial, **facts))
+    again = Work(work.study, store)
+    assert stages(drain(again)) == ["evaluate"] * 2
+    again.close()
+
+
+def test_a_column_is_whole_too_when_its_last_training_failed(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"sovr": {}, "at": {}}, search=None, seeds=[0, 1])
+    work = Work(study, store)
+    trainings = seeds(drain(work))
+    finish(work, store, trainings["sovr", 0])
+    finish(work, store, trainings["at", 0])
+    work.gave_up(trainings["at", 1], "no memory", [])
+    assert work.next_task().task.label == "at"
+    work.close()
+    # The same from the store: `at` has one seed stored and one failed, `sovr` one stored and one to train.
+    again = Work(study, store)
+    labels = [(assigned.task.stage, assigned.task.label) for assigned in drain(again)]
+    assert labels[0] == ("train", "sovr") and labels[1] == ("evaluate", "at") and labels[-1] == ("evaluate", "sovr")
+    again.close()
+
+
+def test_thousands_of_pieces_that_others_finished_are_passed_over(tmp_path):
+    store = open_store(tmp_path / "store")
+    work = Work(tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(1200))), store)
+    for assigned in list(work.ready):
+        store.write_record(trained(assigned.task, status="collapsed"))
+    assert work.next_task() is None and work.complete and work.done["train"] == 1200
+    work.close()
+
+
+def test_a_budget_holds_back_what_has_not_started(tmp_path):
+    allowed = iter([True, False, False])
+    study = tiny(tmp_path, methods={"at": {}}, search=None)
+    work = Work(study, open_store(tmp_path / "store"), may_start=lambda: next(allowed))
+    assert len(drain(work)) == 1 and work.left == 2
+    work.close()
+
+
+def test_a_failed_trial_gets_a_record_that_says_how_to_go_on(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[3])
+    work = Work(study, store, command="sweep")
+    (assigned,) = drain(work)
+    work.gave_up(assigned, "out of memory", ["last line"])
+    record = store.trial_record(assigned.task.trial)
+    assert (record.status, record.reason, record.log) == ("failed", "out of memory", ("last line",))
+    assert record.command == work.failed[0].command == "sweep --methods at --seeds 3 --retry-failed"
+    assert work.complete and work.failed and not held(store)
+    assert [failure.stored for failure in Work(study, store).failed] == [True]
+    again = Work(study, store, retry_failed=True)
+    assert stages(drain(again)) == ["train"]
+    again.close()
+
+
+def test_a_search_that_failed_whole_is_taken_up_again_when_asked(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"sovr": {}}, seeds=[0], search={"sovr": {"candidates": 2}})
+    work = Work(study, store)
+    for assigned in drain(work):
+        work.gave_up(assigned, "no memory", [])
+    assert drain(work) == [] and work.complete and "search of sovr" in [one.title for one in work.failed]
+    assert drain(Work(study, store)) == []
+    again = Work(study, store, retry_failed=True)
+    assert stages(drain(again)) == ["search"] * 2
+    again.close()
+
+
+def test_a_broken_record_is_computed_again(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0])
+    (assigned,) = drain(first := Work(study, store))
+    first.close()
+    store.write(layout.trial_record(assigned.task.trial), b'{"cut off')
+    (again,) = drain(second := Work(study, store))
+    assert again.task == assigned.task
+    second.close()
