@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sweep.errors import UserError
+from sweep import application
 
-app = typer.Typer(
-    help="Tables, tests, figures and one page, made from the records in the store.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = application.typer_application()
+application.app.add_typer(app, name="report")
 
-StoreOption = Annotated[str, typer.Option("--store", help="Folder or s3:// address with the records.")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="Folder or s3:// address. Default: store.")]
 StudiesOption = Annotated[
     list[str] | None, typer.Option("--study", help="Only this study; may be given several times. Default: all.")
 ]
@@ -27,29 +25,52 @@ AgainstOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Options that may stand before a subcommand as well as after it."""
+
+    store: str = "store"
+    studies: list[str] | None = None
+    out: Path | None = None
+    against: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        context: typer.Context,
+        store: str | None,
+        studies: list[str] | None,
+        out: Path | None,
+        against: str | None = None,
+    ) -> Shared:
+        before = context.obj if isinstance(context.obj, Shared) else cls()
+        return cls(store or before.store, studies or before.studies, out or before.out, against or before.against)
+
+
 @app.callback(invoke_without_command=True)
 def report(
     context: typer.Context,
-    store: StoreOption = "store",
+    store: StoreOption = None,
     study: StudiesOption = None,
     out: OutOption = None,
     against: AgainstOption = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
-    """Write tables.md, tables.tex, tables.csv, numbers.tex, the figures and report.html."""
-    if context.invoked_subcommand is not None:
-        context.obj = {"store": store, "study": study, "out": out, "against": against}
-        return
+    """Write a store's tables and figures. tables.md, tables.tex, tables.csv, numbers.tex, plots and report.html."""
     from reports import write_reports
 
-    for path in write_reports(store, study, out or Path("reports"), figures=figures, paper=against):
-        typer.echo(str(path))
+    context.obj = shared = Shared.of(context, store, study, out, against)
+    if context.invoked_subcommand is None:
+        out = shared.out or Path("reports")
+        for path in write_reports(shared.store, shared.studies, out, figures=figures, paper=shared.against):
+            typer.echo(str(path))
 
 
+@application.app.command()
 @app.command()
 def diff(
     context: typer.Context,
-    store: StoreOption = "",
+    store: StoreOption = None,
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
     against: AgainstOption = None,
@@ -57,31 +78,31 @@ def diff(
         bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
     ] = False,
 ) -> None:
-    """Every cell as paper / ours / difference / within noise, and each claim of the paper with a verdict."""
+    """Compare numbers with the published ones. Paper, ours, difference, within noise; each claim with a verdict."""
     from reports.diff import text as difference_text
     from reports.diff import text_in_print
     from reports.papers import load as load_paper
     from reports.results import Results
     from sweep.store.folder import make_folder
 
-    above = context.obj
-    out, against = out or above["out"], against or above["against"]
+    shared = Shared.of(context, store, study, out, against)
     if paper:
-        text = text_in_print(load_paper(against))
+        text = text_in_print(load_paper(shared.against))
     else:
-        text = difference_text(Results.read(store or above["store"], study or above["study"], against))
-    if out is None:
+        text = difference_text(Results.read(shared.store, shared.studies, shared.against))
+    if shared.out is None:
         typer.echo(text)
     else:
-        make_folder(out)
-        (out / "diff.md").write_text(text, encoding="utf-8")
-        typer.echo(str(out / "diff.md"))
+        make_folder(shared.out)
+        (shared.out / "diff.md").write_text(text, encoding="utf-8")
+        typer.echo(str(shared.out / "diff.md"))
 
 
+@application.app.command()
 @app.command()
 def export(
     context: typer.Context,
-    store: StoreOption = "",
+    store: StoreOption = None,
     study: StudiesOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: export.")] = None,
     label: Annotated[str | None, typer.Option(help="Also export this method's weights and RobustBench card.")] = None,
@@ -90,26 +111,14 @@ def export(
         str | None, typer.Option(help="last, best_test or best_validation; default: the study's.")
     ] = None,
 ) -> None:
-    """All results as one Parquet and CSV file; for a chosen cell its weights and a RobustBench model card."""
+    """Write all results as Parquet and CSV. For a chosen cell also its weights and a RobustBench model card."""
     from reports.export import export as write_export
 
-    above = context.obj
-    out = out or above["out"] or Path("export")
-    chosen = {"label": label, "seed": seed, "checkpoint": checkpoint, "paper": above["against"]}
-    for path in write_export(store or above["store"], study or above["study"], out, **chosen):
+    shared = Shared.of(context, store, study, out)
+    chosen = {"label": label, "seed": seed, "checkpoint": checkpoint, "paper": shared.against}
+    for path in write_export(shared.store, shared.studies, shared.out or Path("export"), **chosen):
         typer.echo(str(path))
 
 
-def main() -> None:
-    try:
-        app(standalone_mode=True)
-    except UserError as fault:
-        typer.echo(f"error: {fault}", err=True)
-        raise SystemExit(2) from None
-    except OSError as fault:  # where files are written: no right to, no space, a folder of that name
-        typer.echo(f"error: {fault.strerror or fault}: {fault.filename or 'cannot go on'}", err=True)
-        raise SystemExit(2) from None
-
-
 if __name__ == "__main__":
-    main()
+    application.main(["report", *sys.argv[1:]])

@@ -2,174 +2,88 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from sweep import listing
-from sweep.store.base import Store, open_store
-from sweep.studies.model import Study, parse_seeds
-from sweep.trials import cells as plan
-from sweep.trials.identity import folder
+import typer
 
-DOES = {"done": "-", "collapsed": "-", "failed": "-", "broken": "train again", "missing": "train", "waiting": "search"}
+from sweep import application, studies
+from sweep.application import app
 
 
-def load(
-    study: str,
-    settings: Sequence[str] | None = None,
-    methods: str | None = None,
-    seeds: str | None = None,
-    plugins: Sequence[str] | None = None,
-) -> Study:
-    """The study behind the command line's options."""
-    return Study.load(
-        study,
-        overrides=settings or (),
-        methods=[part.strip() for part in methods.split(",") if part.strip()] if methods is not None else None,
-        seeds=parse_seeds(seeds) if seeds is not None else None,
-        plugins=plugins or (),
-    )
+def _studies() -> str:
+    found = studies.titles()
+    width = max(map(len, found))
+    return "\n".join(f"  {name:<{width}}  {title}" for name, title in found.items())
 
 
+# \b keeps the lines of the paragraph that follows as they are.
+HELP = f"""Train, search, evaluate and report a study. What the store holds already is never computed again.
+
+\b
+Studies (or give a YAML file of your own):
+{_studies()}
+
+\b
+Examples:
+  sweep run
+  sweep run --study cifar10_rn18 --dry-run
+  sweep run --study cifar10_rn18 --methods at,sovr --seeds 0,1 --set train.epochs=2
+  sweep run --plugin my_loss.py --methods at,my_loss
+  sweep run --study cifar10_wrn --address auto --store s3://bucket/results --yes
+"""
+
+
+@app.command(help=HELP)
 def run(
-    study: Study,
-    store_uri: str,
-    *,
-    data_dir: str,
-    address: str | None,
-    yes: bool,
-    retry_failed: bool,
-    budget: str | None,
-    out: str,
-    loggers: Sequence[str],
-    verbose: bool,
-) -> int:
-    """Exit code 0 when every cell has its record, 1 when some failed or are left."""
-    from sweep.engine import run_study
+    study: application.StudyOption = "digits",
+    settings: application.SetOption = None,
+    methods: application.MethodsOption = None,
+    seeds: application.SeedsOption = None,
+    data_dir: application.DataOption = "data",
+    store: application.StoreOption = "store",
+    address: application.AddressOption = None,
+    dry_run: application.DryOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
+    budget: application.BudgetOption = None,
+    plugin: application.PluginOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("reports"),
+    logger: Annotated[
+        str, typer.Option(help="Curves while it runs: tensorboard, wandb, mlflow or none.")
+    ] = "tensorboard",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
+) -> None:
+    from sweep.store.opening import open_store
+    from sweep.studies.options import StudyOptions
 
-    summary = run_study(
-        study,
-        open_store(store_uri),
+    chosen = StudyOptions(study, settings, methods, seeds, plugin).load()
+    opened = open_store(store)
+    if dry_run:
+        from sweep.trials.cells import stored_cells
+        from sweep.trials.outlook import outlook
+
+        found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
+        sys.stdout.write(f"{found.json() if as_json else found.text(chosen)}\n")
+        return
+    from sweep.engine import run_study
+    from sweep.work.options import RunOptions
+
+    options = RunOptions(
         address=address,
         data_dir=data_dir,
         yes=yes,
-        retry_failed=retry_failed,
         budget=budget,
-        out=Path(out),
-        loggers=loggers,
+        retry_failed=retry_failed,
+        out=out,
+        loggers=tuple(name.strip() for name in logger.split(",") if name.strip() not in ("", "none")),
         verbose=verbose,
     )
-    return 0 if summary.complete else 1
-
-
-def show(
-    study: Study,
-    store_uri: str,
-    *,
-    retry_failed: bool = False,
-    as_json: bool = False,
-    cost: dict[str, Any] | None = None,
-) -> None:
-    """Every trial with what is stored of it and what would run; `cost` asks for estimates too."""
-    store = open_store(store_uri)
-    cells = plan.expand(study, plan.chosen_values(study, store))
-    facts = outlook(study, store, cells, retry_failed)
-    if cost is not None:
-        from sweep.trials import cost as estimates
-
-        facts["cost"] = estimates.estimate(study, cells, store, **cost)
-    if as_json:
-        sys.stdout.write(json.dumps(facts, indent=1, default=str) + "\n")
-        return
-    sys.stdout.write(_text(study, store, facts) + "\n")
-    if cost is not None:
-        sys.stdout.write(estimates.describe(facts["cost"]) + "\n")
-
-
-def outlook(study: Study, store: Store, cells: list[plan.Cell], retry_failed: bool = False) -> dict[str, Any]:
-    """What is stored of a study and what a run would do, as plain values."""
-    states = plan.states(cells, store)
-    stored = {path for path in store.evaluation_paths() if not store.is_broken(path)}
-    ids = [attack.id for attack in plan.evaluation_attacks(study)]
-    trials = []
-    for cell, state in zip(cells, states, strict=True):
-        again = state == "failed" and retry_failed
-        names = plan.evaluated_checkpoints(study, cell.config)
-        evaluated = 0
-        if cell.trial is not None:
-            place = f"evaluations/{folder(cell.trial)}"
-            evaluated = sum(f"{place}/{name}/{attack}.json" in stored for name in names for attack in ids)
-        trials.append(
-            {
-                "label": cell.label,
-                "method": cell.method,
-                "seed": cell.seed,
-                "epochs": cell.config.recipe.epochs,
-                "steps": cell.config.recipe.steps,
-                "hyperparameters": cell.hyperparameters,
-                "trial": cell.trial,
-                "state": state,
-                "would": "train again" if again else DOES.get(state, "-"),
-                "evaluations_stored": evaluated,
-                "evaluations": len(names) * len(ids) if state not in ("failed", "collapsed") or again else evaluated,
-            }
-        )
-    searches = [
-        {"label": label, "id": plan.search_id(study, label), "candidates": search.candidates, "seed": search.seed}
-        for label, search in study.searches().items()
-    ]
-    waiting = {cell.label for cell, state in zip(cells, states, strict=True) if state == "waiting"}
-    for search in searches:
-        search["state"] = "missing" if search["label"] in waiting else "done"
-    return {
-        "study": study.name,
-        "title": study.title,
-        "store": store.uri,
-        "trials": trials,
-        "searches": searches,
-        "attacks": ids,
-        "counts": dict(Counter(states)),
-        "to_run": sum(trial["would"] != "-" for trial in trials),
-        "evaluations": sum(trial["evaluations"] for trial in trials),
-        "evaluations_stored": sum(trial["evaluations_stored"] for trial in trials),
-    }
-
-
-def _text(study: Study, store: Store, facts: dict[str, Any]) -> str:
-    rows = [
-        (
-            trial["label"],
-            trial["seed"],
-            f"{trial['steps']} steps" if trial["steps"] else trial["epochs"],
-            trial["trial"][:16] if trial["trial"] else "after the search",
-            trial["state"],
-            f"{trial['evaluations_stored']}/{trial['evaluations']}",
-            trial["would"],
-            listing.settings(trial["hyperparameters"]),
-        )
-        for trial in facts["trials"]
-    ]
-    headers = ("method", "seed", "epochs", "trial", "stored", "evaluated", "would", "hyperparameters")
-    counts = ", ".join(f"{number:,} {state}" for state, number in facts["counts"].items())
-    searches = [search for search in facts["searches"] if search["state"] == "missing"]
-    lines = [
-        f"{study.name}: {study.title} ({study.dataset}, {study.model}); store {store.uri}",
-        listing.columns(headers, rows),
-        f"{listing.count(len(rows), 'trial')}: {counts}; {facts['to_run']:,} to run",
-        f"{listing.count(facts['evaluations'], 'evaluation')}, {facts['evaluations_stored']:,} stored",
-    ]
-    for search in searches:
-        lines.append(f"search {search['label']}: up to {search['candidates']} candidates, seed {search['seed']}")
-    if facts["counts"].get("failed"):
-        lines.append("failed trials stay as they are; --retry-failed runs them again")
-    return "\n".join(lines)
+    if not run_study(chosen, opened, options).complete:
+        raise typer.Exit(application.FAILED)
 
 
 if __name__ == "__main__":
-    from sweep.cli import main
-
-    main(["run", *sys.argv[1:]])
+    application.main(["run", *sys.argv[1:]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,39 @@ from trainers.evaluate import pixels
 from trainers.values import Amount, as_float
 
 
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What the evaluation command was asked for."""
+
+    checkpoint: str
+    model: str | None = None
+    dataset: str | None = None
+    attacks: str = "main"
+    epsilon: str = "8/255"
+    images: str | None = None
+    seed: int = 0
+    shards: int = 1
+    batch_size: int = 256
+    standardize: bool = True
+    device: str = "cpu"
+    data_dir: str = "data"
+
+
+@dataclass(frozen=True)
 class Subject:
     """What is evaluated: a trial's checkpoint, or weights from elsewhere under a name made of their content."""
 
-    def __init__(self, name: str, store: Store, data_dir: str, device: str) -> None:
-        self.name, self.store, self.data_dir, self.device = name, store, data_dir, device
-        self.outside: Outside | None = None
-        self.checkpoint = "outside"
+    name: str
+    checkpoint: str
+    store: str
+    data_dir: str
+    device: str
+    outside: Outside | None = None
 
     def parts(self) -> tuple[Any, Any, Any]:
         if self.outside is not None:
             return outside_parts(self.outside, self.data_dir, self.device)
-        return trial_parts(self.store.uri, self.name, self.checkpoint, self.data_dir, self.device)
+        return trial_parts(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
     def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
         present = len(self.parts()[1])
@@ -72,50 +94,51 @@ class Subject:
         return notes
 
 
-def check_options(epsilon: str, device: str, dataset: str | None) -> None:
+def check_options(options: EvaluateOptions) -> None:
     try:
-        TypeAdapter(Amount).validate_python(epsilon)
-        radius = as_float(epsilon)
+        TypeAdapter(Amount).validate_python(options.epsilon)
+        radius = as_float(options.epsilon)
     except ValueError:
         radius = -1.0
     if not 0 <= radius <= 1:
-        raise UserError(f"--epsilon {epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
+        raise UserError(f"--epsilon {options.epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
     try:
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=options.device).item()
     except (RuntimeError, AssertionError, ImportError) as fault:
         reason = str(fault).splitlines()[0].partition(". ")[0]
-        raise UserError(f"--device {device!r} cannot be used: {reason}") from None
-    if dataset is not None:
+        raise UserError(f"--device {options.device!r} cannot be used: {reason}") from None
+    if options.dataset is not None:
         try:
-            dataset_facts(dataset)
+            dataset_facts(options.dataset)
         except ValueError as fault:
             raise UserError(str(fault)) from None
 
 
-def find_subject(
-    store: Store, checkpoint: str, model: str | None, dataset: str | None, standardize: bool, data_dir: str, device: str
-) -> Subject:
-    trial, _, kept = checkpoint.rpartition("/")
+def find_subject(store: Store, options: EvaluateOptions) -> Subject:
+    trial, _, kept = options.checkpoint.rpartition("/")
     if kept in CHECKPOINTS and re.fullmatch(r"[0-9a-f]{16,64}", trial):
         record = store.trial_record(trial)
         if record is None:
             raise UserError(f"trial {trial} has no record in {store.uri}")
-        subject = Subject(record.trial, store, data_dir, device)
-        subject.checkpoint = kept
-        return subject
-    path = Path(checkpoint).expanduser()
+        return Subject(record.trial, kept, store.uri, options.data_dir, options.device)
+    path = Path(options.checkpoint).expanduser()
     if not path.is_file():
-        raise UserError(f"checkpoint {checkpoint} is neither a file nor TRIAL/{'|'.join(CHECKPOINTS)} of {store.uri}")
-    if model is None or dataset is None:
+        kinds = "|".join(CHECKPOINTS)
+        raise UserError(f"checkpoint {options.checkpoint} is neither a file nor TRIAL/{kinds} of {store.uri}")
+    if options.model is None or options.dataset is None:
         raise UserError("weights from elsewhere need --model NAME|factory.py:function and --dataset")
-    facts = {"model": model, "dataset": dataset, "standardize": standardize}
-    if ".py:" in model:
-        factory = Path(model.rpartition(":")[0]).expanduser()
+    outside = Outside(str(path.absolute()), options.model, options.dataset, options.standardize)
+    name = f"outside-{_digest(path, outside)}"
+    return Subject(name, "outside", store.uri, options.data_dir, options.device, outside)
+
+
+def _digest(path: Path, outside: Outside) -> str:
+    """Of everything that can move a verdict: the weights, and what makes a network of them."""
+    facts = {"model": outside.model, "dataset": outside.dataset, "standardize": outside.standardize}
+    if ".py:" in outside.model:
+        file, _, function = outside.model.rpartition(":")
+        factory = Path(file).expanduser()
         if not factory.is_file():
             raise UserError(f"model factory {factory} does not exist")
-        facts["factory"] = hashlib.sha256(factory.read_bytes()).hexdigest()
-        facts["model"] = model.rpartition(":")[2]
-    digest = hashlib.sha256(path.read_bytes() + json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    subject = Subject(f"outside-{digest}", store, data_dir, device)
-    subject.outside = Outside(str(path.absolute()), model, dataset, standardize)
-    return subject
+        facts |= {"factory": hashlib.sha256(factory.read_bytes()).hexdigest(), "model": function}
+    return hashlib.sha256(path.read_bytes() + json.dumps(facts, sort_keys=True).encode()).hexdigest()

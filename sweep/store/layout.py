@@ -51,6 +51,17 @@ def trial_file(trial: str, name: str) -> str:
     return f"{trial_folder(trial)}/{name}"
 
 
+def failed_record(trial: str, number: int) -> str:
+    """What a trial's record said before somebody asked for another try."""
+    return trial_file(trial, f"failed-{number}.json")
+
+
+def in_trial(path: str) -> tuple[str, str]:
+    """Short name and file name in a path below the trials."""
+    trial, _, name = path.removeprefix(f"{TRIALS}/").partition("/")
+    return trial, name
+
+
 def weights(trial: str, checkpoint: str) -> str:
     return trial_file(trial, f"{checkpoint}{WEIGHTS}")
 
@@ -70,6 +81,11 @@ def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
 
 def shard(folder: str, first: int, last: int, phase: str) -> str:
     return f"{folder}/shard-{first}-{last}{f'.{phase}' if phase else ''}.json"
+
+
+def record_of_shard(path: str) -> str:
+    """The evaluation that a shard belongs to."""
+    return f"{path.rpartition('/')[0]}.json"
 
 
 class ShardName(NamedTuple):

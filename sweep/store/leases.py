@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweep.store import layout
-from sweep.store.base import Store
+from sweep.store.base import Entry, Store
 
 UNFILLED_SECONDS = 10.0
 ATTEMPTS = 20
@@ -38,10 +38,13 @@ class Holder(BaseModel):
     expires: float = Field(allow_inf_nan=False)
 
     @property
-    def is_over(self) -> bool:
-        if time.time() > self.expires:
-            return True
+    def is_dead(self) -> bool:
+        """Whether its process has ended, on this machine."""
         return bool(self.host) and self.host == _host() and not _is_alive(self.pid, self.started)
+
+    @property
+    def is_over(self) -> bool:
+        return time.time() > self.expires or self.is_dead
 
 
 class Lease:
@@ -128,6 +131,17 @@ def held(store: Store) -> dict[str, Holder]:
     return {name: holder for name, (_, holder) in newest.items() if not holder.is_over}
 
 
+def abandoned(store: Store, old: float) -> list[Entry]:
+    """Files of leases that nobody holds: of dead processes of this machine, and others last renewed before `old`."""
+    names = held(store)
+    found = []
+    for entry in store.entries(layout.LEASES):
+        holder = _load(store, entry.path, entry.modified)
+        if _parts(entry.path)[0] not in names and holder and (holder.is_dead or entry.modified < old):
+            found.append(entry)
+    return found
+
+
 class HeldLeases:
     """The leases that this process holds, by name."""
 
@@ -165,11 +179,6 @@ def alone(store: Store, name: str, patience: float = 15.0) -> Iterator[None]:
     finally:
         if lease is not None:
             lease.release()
-
-
-def lease_name(path: str) -> str:
-    """The name in a lease's path; empty for a file that is none."""
-    return _parts(path)[0]
 
 
 def _parts(path: str) -> tuple[str, int]:

@@ -228,20 +228,6 @@ def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
     return type(base).model_validate(merged(base.model_dump(), changes)) if changes else base
 
 
-def parse_seeds(text: str) -> list[int]:
-    """'0,1,2' or '0-9' or both."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
-        if not match:
-            raise UserError(f"--seeds {text}: must be whole numbers such as 0,1,2 or a range such as 0-9")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise UserError(f"--seeds {text}: the range {part.strip()} is empty; write {last}-{first}")
-        seeds.extend(range(first, last + 1))
-    return seeds
-
-
 def _load_plugins(paths: Sequence[str | Path]) -> list[str]:
     """The names of those that are methods."""
     try:

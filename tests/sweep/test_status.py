@@ -5,132 +5,159 @@ import threading
 import time
 
 import pytest
+from stored import evaluation, search, trial
 
-from sweep import status
+from sweep import cli
 from sweep.errors import UserError
-from sweep.store.base import open_store
+from sweep.store import layout, leases
+from sweep.store.folder import FolderStore
+from sweep.store.manifests import write_manifest
+from sweep.store.opening import open_store
+from sweep.store.records import Progress
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
+from sweep.trials import cells as planned
+from sweep.trials.identity import search_id
+from sweep.trials.standing import standings
 
 
 @pytest.fixture
 def sweep(tmp_path):
     study = Study.load("digits", methods=["at", "sovr", "trades"])
     store = open_store(tmp_path)
-    cells = plan.expand(study)
-    store.write_manifest(plan.manifest(study, cells))
+    cells = planned.expand(study)
+    write_manifest(store, planned.manifest(study, cells))
     return study, store, cells
 
 
-def finish(store, cell, outcome="done"):
-    reason = None if outcome == "done" else f"it {outcome} here"
-    store.write_trial_record({"kind": "trial", "trial": cell.trial, "status": outcome, "reason": reason})
+def refuse(fault):
+    raise fault
+
+
+def standing(store, study=None):
+    (found,) = standings(store, study, refuse)
+    return found
 
 
 def states(store) -> list[str]:
-    (facts,) = status.gather(store)
-    return [trial["state"] for trial in facts["trials"]]
+    return [one.state for one in standing(store).trials]
+
+
+def told(capsys, store, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["status", "--store", store.uri, *arguments])
+    return caught.value.code, *capsys.readouterr()
+
+
+def note(store, cell, **changes):
+    facts = {"trial": cell.trial, "label": cell.label, "seed": cell.seed, "epoch": 3, "epochs": 20, "started": 0.0}
+    progress = Progress(**{**facts, "updated": time.time(), "host": "here", "pid": 1, **changes})
+    store.write(layout.trial_file(cell.trial, layout.PROGRESS), progress.model_dump_json().encode())
 
 
 def test_every_state_is_told_per_method_and_seed(sweep):
-    _, store, cells = sweep
+    study, store, cells = sweep
     assert states(store) == ["left"] * 9
-    finish(store, cells[0])
-    finish(store, cells[1], "failed")
-    finish(store, cells[2], "collapsed")
+    for cell, status in zip(cells, ("done", "failed", "collapsed"), strict=False):
+        store.write_record(trial(cell, status))
     running = cells[6]
-    claim = store.claim(f"trials-{running.trial[:16]}", 30)
-    progress = {"epoch": 3, "epochs": 20, "updated": time.time(), "host": "here"}
-    store.write(f"trials/{running.trial[:16]}/progress.json", json.dumps(progress).encode())
-    folder = f"evaluations/{cells[0].trial[:16]}/best_validation"
-    wanted = store.manifest("digits")["attacks"][0]["id"]
-    for name in (wanted, "pgd-20-of-another-study"):
-        store.write_json(f"{folder}/{name}.json", {"kind": "evaluation"})
-    (facts,) = status.gather(store, "digits")
-    assert facts["counts"] == {"done": 1, "failed": 1, "collapsed": 1, "left": 5, "running": 1}
-    assert facts["evaluations"] == {"stored": 1, "wanted": 7 * 3}
-    told = {(trial["label"], trial["seed"]): trial for trial in facts["trials"]}
-    assert told["trades", 0]["progress"]["epoch"] == 3
-    assert told["sovr", 0]["trial"] is None and told["sovr", 0]["state"] == "left"
-    claim.release()
+    lease = leases.take(store, layout.trial_lease(running.trial), 30)
+    note(store, running)
+    store.write_record(evaluation(study, cells[0]))
+    store.write_record(evaluation(study, cells[0], checkpoint="last"))  # another study's
+    found = standing(store, "digits")
+    assert found.counts == {"done": 1, "failed": 1, "collapsed": 1, "left": 5, "running": 1}
+    assert found.evaluations == {"stored": 1, "wanted": 7 * 3}
+    by_cell = {(one.label, one.seed): one for one in found.trials}
+    assert by_cell["trades", 0].progress.epoch == 3
+    assert by_cell["sovr", 0].trial is None and by_cell["sovr", 0].state == "left"
+    lease.release()
     assert states(store).count("running") == 0
 
 
 def test_the_text_names_failed_and_running_seeds(sweep, capsys):
     _, store, cells = sweep
-    finish(store, cells[1], "failed")
-    claim = store.claim(f"trials-{cells[2].trial[:16]}", 30)
-    status.show(store.uri)
-    text = capsys.readouterr().out
+    store.write_record(trial(cells[1], "failed"))
+    with leases.take(store, layout.trial_lease(cells[2].trial), 30):
+        _, text, _ = told(capsys, store)
     line = next(line for line in text.splitlines() if line.startswith("at "))
     assert "1 failed" in line and "2 starts" in line
     assert "9 trials: 1 running, 1 failed, 7 left" in text
     assert "at seed 1 failed: it failed here" in text and "sweep retry" in text
-    claim.release()
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"epoch": "x"}'])
+def test_a_broken_note_of_progress_is_passed_over(sweep, capsys, content):
+    _, store, cells = sweep
+    with leases.take(store, layout.trial_lease(cells[0].trial), 30):
+        store.write(layout.trial_file(cells[0].trial, layout.PROGRESS), content)
+        code, text, _ = told(capsys, store)
+        assert code == 0 and "0 starts" in text
+        note(store, cells[0], host="there")
+        assert "0 epoch 3/20 on there 0 s ago" in told(capsys, store)[1]
 
 
 def test_a_search_is_told_with_its_candidates_and_its_choice(sweep, capsys):
     study, store, _ = sweep
-    identity = plan.search_id(study, "sovr")
-    record = {
-        "kind": "search",
-        "status": "running",
-        "wanted": 8,
-        "chosen": None,
-        "candidates": [{"state": "done"}, {"state": "pruned"}, {"state": "open"}],
-    }
-    store.write_json(f"searches/{identity}/record.json", record)
-    status.show(store.uri)
-    assert "search sovr: left, 2/8 candidates" in capsys.readouterr().out
-    with store.claim(f"searches-{identity}", 30):
-        status.show(store.uri)
-    assert "search sovr: running, 2/8 candidates" in capsys.readouterr().out
-    done = {**record, "status": "done", "chosen": {"M": 20, "lam": 0.6}, "candidates": [{"state": "done"}] * 8}
-    store.write_json(f"searches/{identity}/record.json", done)
-    status.show(store.uri)
-    assert "search sovr: done, 8/8 candidates, chose M=20 lam=0.6" in capsys.readouterr().out
+    store.write_record(search(study, "sovr", ["done", "pruned", "open"]))
+    assert "search sovr: left, 2/8 candidates" in told(capsys, store)[1]
+    with leases.take(store, layout.search_lease(search_id(study, "sovr")), 30):
+        assert "search sovr: running, 2/8 candidates" in told(capsys, store)[1]
+    store.write_record(search(study, "sovr", ["done"] * 8, status="done", chosen={"M": 20, "lam": 0.6}))
+    assert "search sovr: done, 8/8 candidates, chose M=20 lam=0.6" in told(capsys, store)[1]
 
 
 def test_json_is_json(sweep, capsys):
-    _, store, _ = sweep
-    status.show(store.uri, as_json=True)
-    (facts,) = json.loads(capsys.readouterr().out)
-    assert facts["study"] == "digits" and len(facts["trials"]) == 9
+    study, store, cells = sweep
+    store.write_record(trial(cells[0], "failed"))
+    with leases.take(store, layout.trial_lease(cells[1].trial), 30):
+        (facts,) = json.loads(told(capsys, store, "--json")[1])
+    assert list(facts) == ["study", "title", "trials", "counts", "evaluations", "searches"]
+    failed, running, left = facts["trials"][:3]
+    shared = {"label": "at", "evaluations": 0}
+    assert failed == {**shared, "seed": 0, "trial": cells[0].trial, "state": "failed", "reason": "it failed here"}
+    assert running == {**shared, "seed": 1, "trial": cells[1].trial, "state": "running", "progress": None}
+    assert left == {**shared, "seed": 2, "trial": cells[2].trial, "state": "left"}
+    (found,) = facts["searches"]
+    assert found == {
+        "label": "sovr",
+        "id": search_id(study, "sovr"),
+        "state": "left",
+        "finished": 0,
+        "wanted": None,
+        "chosen": None,
+    }
 
 
 def test_an_unknown_study_is_named_with_the_nearest(sweep):
     _, store, _ = sweep
     with pytest.raises(UserError, match="did you mean 'digits'"):
-        status.gather(store, "digit")
+        standings(store, "digit", refuse)
 
 
 def test_an_empty_store_says_so(tmp_path, capsys):
-    status.show(str(tmp_path))
-    assert "holds no study yet" in capsys.readouterr().out
+    assert "holds no study yet" in told(capsys, open_store(tmp_path))[1]
 
 
 def test_a_broken_manifest_is_named_and_written_anew_by_the_study(sweep, capsys):
     study, store, cells = sweep
-    store.write("studies/digits.json", b'{"name": "dig')
-    for name in (None, "digits"):
-        with pytest.raises(UserError, match="broken record studies/digits.json.*running the study again writes it"):
-            status.show(store.uri, name)
-    store.write_manifest({**plan.manifest(study, cells), "name": "other"})
-    status.show(store.uri, as_json=True)
-    told = capsys.readouterr()
-    assert [facts["study"] for facts in json.loads(told.out)] == ["other"] and "studies/digits.json" in told.err
-    store.write_manifest(plan.manifest(study, cells))
-    status.show(store.uri, "digits")
-    assert "9 trials" in capsys.readouterr().out
+    store.write(layout.manifest("digits"), b'{"name": "dig')
+    for words in ([], ["--study", "digits"]):
+        code, _, errors = told(capsys, store, *words)
+        assert code == 2 and "broken record studies/digits.json" in errors
+        assert "running the study again writes it" in errors
+    write_manifest(store, planned.manifest(study, cells).model_copy(update={"name": "other"}))
+    _, text, errors = told(capsys, store, "--json")
+    assert [facts["study"] for facts in json.loads(text)] == ["other"] and "studies/digits.json" in errors
+    write_manifest(store, planned.manifest(study, cells))
+    assert "9 trials" in told(capsys, store, "--study", "digits")[1]
 
 
 def test_a_broken_search_is_told_and_the_rest_is_shown(sweep, capsys):
     study, store, _ = sweep
-    path = f"searches/{plan.search_id(study, 'sovr')}/record.json"
+    path = layout.search_record(search_id(study, "sovr"))
     store.write(path, b"{")
-    status.show(store.uri)
-    told = capsys.readouterr()
-    assert "search sovr: broken" in told.out and path in told.err and "delete this file" in told.err
+    _, text, errors = told(capsys, store)
+    assert "search sovr: broken" in text and path in errors and "running the study again" in errors
 
 
 def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sweep):
@@ -138,18 +165,18 @@ def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sw
 
     def run_part(**options):
         part = Study.load("digits", **options)
-        store.write_manifest(plan.manifest(part, plan.expand(part)))
+        write_manifest(store, planned.manifest(part, planned.expand(part)))
         return store.manifest("digits")
 
     def columns(manifest):
-        return {(cell["label"], cell["seed"]) for cell in manifest["cells"]}
+        return {(cell.label, cell.seed) for cell in manifest.cells}
 
     whole = columns(store.manifest("digits"))
     assert columns(run_part(methods=["at"], seeds=[0])) == whole
     wider = run_part(methods=["mart"], seeds=[7])
     assert columns(wider) == whole | {("mart", 7)}
-    assert 7 in wider["seeds"] and set(wider["config_by_label"]) == {"at", "sovr", "trades", "mart"}
-    assert set(wider["inner_attacks"]) == {"at", "sovr", "trades", "mart"}
+    assert 7 in wider.seeds and set(wider.config_by_label) == {"at", "sovr", "trades", "mart"}
+    assert set(wider.inner_attacks) == {"at", "sovr", "trades", "mart"}
     # Another value in one column drops that column's other seeds: they were trained differently.
     other = run_part(methods=["trades"], seeds=[0], overrides=["methods.trades.hyperparameters.beta=3"])
     assert {seed for label, seed in columns(other) if label == "trades"} == {0}
@@ -160,22 +187,23 @@ def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sw
 
 def test_two_writers_of_a_manifest_lose_nothing_of_each_other(tmp_path, monkeypatch):
     store = open_store(tmp_path)
-    whole_write = type(store).write_json
+    whole_write = FolderStore.write
 
-    def slow_write(self, path, record):
-        time.sleep(0.2)
-        whole_write(self, path, record)
+    def slow_write(self, path, data):
+        if path == layout.manifest("digits"):
+            time.sleep(0.2)
+        whole_write(self, path, data)
 
-    monkeypatch.setattr(type(store), "write_json", slow_write)
+    monkeypatch.setattr(FolderStore, "write", slow_write)
 
     def write(method):
         part = Study.load("digits", methods=[method])
-        store.write_manifest(plan.manifest(part, plan.expand(part)))
+        write_manifest(store, planned.manifest(part, planned.expand(part)))
 
     threads = [threading.Thread(target=write, args=(method,)) for method in ("at", "st", "trades")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {cell["label"] for cell in store.manifest("digits")["cells"]} == {"at", "st", "trades"}
-    assert not store.claims()
+    assert {cell.label for cell in store.manifest("digits").cells} == {"at", "st", "trades"}
+    assert not leases.held(store)

@@ -4,7 +4,8 @@ import pytest
 from own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
-from sweep.studies.model import Study, parse_seeds
+from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions, parse_seeds
 
 
 def test_set_changes_values_and_names_unknown_paths(tmp_path):
@@ -101,7 +102,21 @@ def test_seeds_on_the_command_line(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30, "3-1"])
+@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0,,1", "9" * 30, "3-1", "0-99999999"])
 def test_seeds_that_are_none_are_refused(text):
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds(text)
+
+
+def test_too_many_seeds_are_refused_with_the_limit():
+    assert len(parse_seeds("0-99999")) == 100_000
+    for text in ("0-100000", "0-60000,70000-999999999"):
+        with pytest.raises(UserError, match="at most 100,000 seeds"):
+            parse_seeds(text)
+
+
+def test_the_options_of_a_command_line_become_a_study(tmp_path):
+    path = str(write(tmp_path, GOOD))
+    study = StudyOptions(path, ["train.epochs=5"], "sovr, trades", "3-4").load()
+    assert (study.labels, study.seeds, study.train.epochs) == (["sovr", "trades"], (3, 4), 5)
+    assert StudyOptions(path).load().labels == ["at", "sovr"]

@@ -1,152 +1,159 @@
-"""retry, gc and merge: what they touch and, above all, what they leave."""
+"""retry and gc: what they touch and, above all, what they leave."""
 
 import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
+from stored import WEIGHTS, evaluation, trial, write_trial
 
-from sweep import merge as merging
-from sweep import upkeep
-from sweep.errors import UserError
-from sweep.store.base import Store, open_store
+from sweep import cli
+from sweep.store import layout, leases
+from sweep.store.base import Store
+from sweep.store.manifests import write_manifest
+from sweep.store.opening import open_store
+from sweep.store.records import CandidateRecord, ShardRecord
 from sweep.studies.model import Study
-from sweep.trials import cells as plan
+from sweep.trials import cells as planned
 from trainers.checkpoint import replacing
 
 # So that tables need `best_test` alone.
 PAPER = ("selection.protocol=paper", "selection.validation=0", "evaluation.diagnostics=false")
+RESUME = b"r" * 1000
 
 
-def fill(folder, *, curve=0.5, status="done", methods=("at", "trades"), settings=()) -> tuple[Store, list[plan.Cell]]:
-    store = open_store(folder)
-    study = Study.load("digits", methods=methods, seeds=[0, 1], overrides=[*PAPER, *settings])
-    cells = plan.expand(study)
-    for cell in cells:
-        place = f"trials/{cell.trial[:16]}"
-        for name in ("last", "best_test", "best_validation"):
-            store.write(f"{place}/{name}.safetensors", b"w" * 100)
-        store.write(f"{place}/resume.pt", b"r" * 1000)
-        store.write(f"{place}/log.txt", b"log")
-        store.write_trial_record(trial(cell, curve=curve, status=status))
-        store.write_json(f"evaluations/{cell.trial[:16]}/best_test/clean-1.json", evaluation(cell, curve))
-    store.write_manifest(plan.manifest(study, cells))
-    return store, cells
+@pytest.fixture
+def fill(tmp_path):
+    def made(*settings):
+        store = open_store(tmp_path)
+        study = Study.load("digits", methods=("at", "trades"), seeds=[0, 1], overrides=[*PAPER, *settings])
+        cells = planned.expand(study)
+        for cell in cells:
+            write_trial(store, cell)
+            store.write(layout.trial_file(cell.trial, layout.RESUME), RESUME)
+            store.write_record(evaluation(study, cell))
+        write_manifest(store, planned.manifest(study, cells))
+        return store, study, cells
+
+    return made
 
 
-def trial(cell, *, curve=0.5, status="done", seconds=1.0) -> dict:
-    return {
-        "kind": "trial",
-        "format": 1,
-        "trial": cell.trial,
-        "config": cell.config.model_dump(mode="json"),
-        "numerics": 1,
-        "status": status,
-        "curve": [{"epoch": 0, "test_pgd_accuracy": curve, "seconds": seconds}],
-        "checkpoints": {"last": {"epoch": 0, "sha256": "x"}},
-        "wall_seconds": seconds,
-    }
+@pytest.fixture
+def sweep(capsys):
+    """Runs a command; its exit code, and what it says."""
 
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(arguments))
+        captured = capsys.readouterr()
+        return caught.value.code, captured.out + captured.err
 
-def evaluation(cell, accuracy) -> dict:
-    return {"kind": "evaluation", "format": 1, "trial": cell.trial, "accuracy": accuracy, "wall_seconds": time.time()}
+    return call
 
 
 def contents(store: Store) -> dict[str, bytes]:
-    return {path: store.read(path) for path in store.list()}
+    return {path: store.read(path) for path in store.paths()}
 
 
-def age(store: Store, path: str) -> None:
-    os.utime(store.local(path), (time.time() - 7200,) * 2)
+def age(store: Store, *paths: str, seconds: float = 7200) -> None:
+    for path in paths:
+        os.utime(store.local(path), (time.time() - seconds,) * 2, follow_symlinks=False)
 
 
 # retry
 
 
-def test_retry_frees_failed_trials_and_keeps_their_story(tmp_path):
-    store, cells = fill(tmp_path)
-    place = cells[0].trial[:16]
-    store.write_trial_record(trial(cells[0], status="failed"))
-    assert upkeep.retry(str(tmp_path), None, None, None, dry_run=True) == [place]
+def test_retry_frees_failed_trials_and_keeps_their_story(fill, sweep):
+    store, _, cells = fill()
+    failed, place = cells[0].trial, layout.short(cells[0].trial)
+    store.write_record(trial(cells[0], "failed"))
+    _, text = sweep("retry", "--store", store.uri, "--dry-run")
+    assert f"would retry: at seed 0 ({place})" in text and "1 trial would be set free" in text
     assert store.trial_states()[place] == "failed"
-    assert upkeep.retry(str(tmp_path), "digits", "at", "0") == [place]
-    assert place not in store.trial_states() and len(store.trial_states()) == 3
-    assert json.loads(store.read(f"trials/{place}/failed-1.json"))["status"] == "failed"
-    assert store.exists(f"trials/{place}/resume.pt")
-    assert plan.states(cells, store) == ["missing", "done", "done", "done"]
+    _, text = sweep("retry", "--store", store.uri, "--study", "digits", "--methods", "at", "--seeds", "0")
+    assert f"to be run again: at seed 0 ({place})" in text and "1 trial set free" in text
+    assert planned.states(cells, store) == ["missing", "done", "done", "done"]
+    assert json.loads(store.read(layout.failed_record(failed, 1)))["status"] == "failed"
+    assert store.exists(layout.trial_file(failed, layout.RESUME))
 
 
-def test_retry_leaves_other_methods_seeds_and_outcomes_alone(tmp_path):
-    store, cells = fill(tmp_path)
-    store.write_trial_record(trial(cells[0], status="failed"))
-    store.write_trial_record(trial(cells[1], status="collapsed"))
-    assert upkeep.retry(str(tmp_path), None, "trades", None) == []
-    assert upkeep.retry(str(tmp_path), None, "at", "1") == []
-    with pytest.raises(UserError, match="did you mean 'trades'"):
-        upkeep.retry(str(tmp_path), None, "tradse", None)
-    for empty in ("", " , "):
-        with pytest.raises(UserError, match="names no method"):
-            upkeep.retry(str(tmp_path), None, empty, None)
-    with pytest.raises(UserError, match="did you mean 'digits'"):
-        upkeep.retry(str(tmp_path), "digit", None, None)
+def test_retry_puts_a_broken_record_where_broken_ones_are_kept(fill, sweep):
+    store, _, cells = fill()
+    path = layout.trial_record(cells[0].trial)
+    store.write(path, b"{")
+    assert "1 trial set free" in sweep("retry", "--store", store.uri)[1]
+    assert not store.exists(path) and store.read(f"broken/{path}.1") == b"{"
+
+
+def test_retry_leaves_other_methods_seeds_and_outcomes_alone(fill, sweep):
+    store, _, cells = fill()
+    store.write_record(trial(cells[0], "failed"))
+    store.write_record(trial(cells[1], "collapsed"))
+    for words in (("--methods", "trades"), ("--methods", "at", "--seeds", "1")):
+        assert "0 trials set free" in sweep("retry", "--store", store.uri, *words)[1]
+    for words, message in (
+        (("--methods", "tradse"), "did you mean 'trades'"),
+        (("--methods", ""), "names no method"),
+        (("--methods", " , "), "names no method"),
+        (("--study", "digit"), "did you mean 'digits'"),
+    ):
+        code, text = sweep("retry", "--store", store.uri, *words)
+        assert code == 2 and message in text
 
 
 # gc
 
 
-def test_gc_keeps_what_tables_and_unfinished_trials_need(tmp_path, capsys):
-    store, cells = fill(tmp_path)
-    unfinished = cells[3].trial[:16]
-    store.delete(f"trials/{unfinished}/record.json")
+def test_gc_keeps_what_tables_and_unfinished_trials_need(fill, sweep):
+    store, _, cells = fill()
+    unfinished = layout.trial_folder(cells[3].trial)
+    store.delete(layout.trial_record(cells[3].trial))
     before = contents(store)
-    freed = upkeep.gc(str(tmp_path), dry_run=True)
-    assert contents(store) == before and freed == 3 * (1000 + 200)
-    assert upkeep.gc(str(tmp_path)) == freed and f"({freed} bytes)" in capsys.readouterr().out
-    left = set(store.list("trials"))
+    freed = 3 * (len(RESUME) + 2 * len(WEIGHTS))
+    assert f"({freed} bytes)" in sweep("gc", "--store", store.uri, "--dry-run")[1] and contents(store) == before
+    assert f"({freed} bytes)" in sweep("gc", "--store", store.uri)[1]
     for cell in cells[:3]:
-        assert {path for path in left if cell.trial[:16] in path} == {
-            f"trials/{cell.trial[:16]}/{name}" for name in ("record.json", "log.txt", "best_test.safetensors")
-        }
-    assert {path for path in before if unfinished in path} == {path for path in store.list() if unfinished in path}
-    assert upkeep.gc(str(tmp_path)) == 0
+        names = {layout.in_trial(path)[1] for path in store.paths(layout.trial_folder(cell.trial))}
+        assert names == {"record.json", "log.txt", "best_test.safetensors"}
+    assert store.paths(unfinished) == [path for path in before if path.startswith(unfinished)]
+    assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]
 
 
-def test_gc_keeps_every_checkpoint_that_some_study_evaluates(tmp_path):
-    store, cells = fill(tmp_path, settings=["evaluation.checkpoints=[headline, last]"])
-    upkeep.gc(str(tmp_path))
-    kept = [path for path in store.list("trials") if path.endswith(".safetensors")]
+def test_gc_keeps_every_checkpoint_that_some_study_evaluates(fill, sweep):
+    store, _, cells = fill("evaluation.checkpoints=[headline, last]")
+    sweep("gc", "--store", store.uri)
+    kept = [path for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)]
     assert len(kept) == 2 * len(cells) and not any("best_validation" in path for path in kept)
 
 
-def test_gc_with_keep_all_deletes_no_checkpoint(tmp_path):
-    store, _ = fill(tmp_path)
-    assert upkeep.gc(str(tmp_path), keep="all") == 4 * 1000
-    assert sum(path.endswith(".safetensors") for path in store.list()) == 12
+def test_gc_with_keep_all_deletes_no_checkpoint(fill, sweep):
+    store, _, _ = fill()
+    assert f"({4 * len(RESUME)} bytes)" in sweep("gc", "--store", store.uri, "--keep", "all")[1]
+    assert sum(path.endswith(layout.WEIGHTS) for path in store.paths()) == 12
 
 
-def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(tmp_path):
-    store, cells = fill(tmp_path)
-    upkeep.gc(str(tmp_path))
-    place = f"evaluations/{cells[0].trial[:16]}/best_test"
-    merged, open_shard = f"{place}/clean-1/shard-0-9.json", f"{place}/pgd-1/shard-0-9.json"
-    claim = {"host": "elsewhere", "pid": 1, "owner": "o"}
-    live, dead = "claims/trials-live.1.json", "claims/trials-dead.1.json"
-    for path, data in (
-        (merged, b"1"),
-        (open_shard, b"2"),
-        (live, json.dumps({**claim, "expires": time.time() + 60}).encode()),
-        (dead, json.dumps({**claim, "expires": 1.0}).encode()),
-    ):
-        store.write(path, data)
-    temporary = store.local("trials/.record.json.abc.tmp")
-    temporary.write_bytes(b"half")
-    weights = killed_while_writing(store.local("trials/last.safetensors"))
-    assert upkeep.gc(str(tmp_path)) == 0
-    for path in (merged, open_shard, live, dead, "trials/.record.json.abc.tmp", f"trials/{weights.name}"):
-        age(store, path)
-    upkeep.gc(str(tmp_path))
-    assert [store.exists(path) for path in (merged, open_shard, live, dead)] == [False, True, True, False]
-    assert not temporary.exists() and not weights.exists()
+def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
+    store, study, cells = fill()
+    sweep("gc", "--store", store.uri)
+    done = evaluation(study, cells[0]).path.removesuffix(".json")
+    merged, unmerged = (
+        ShardRecord(folder=folder, first=0, last=8, correct="AA==") for folder in (done, done.replace("clean", "pgd-9"))
+    )
+    store.write_record(merged)
+    store.write_record(unmerged)
+    live, expired = layout.lease("trials-live", 1), layout.lease("trials-dead", 1)
+    for path, expires in ((live, time.time() + 60), (expired, 1.0)):
+        store.write(path, leases.Holder(owner="o", host="elsewhere", pid=1, expires=expires).model_dump_json().encode())
+    temporary = "trials/.record.json.abc.tmp"
+    store.local(temporary).write_bytes(b"half")
+    weights = f"trials/{killed_while_writing(store.local('trials/last.safetensors')).name}"
+    every = (merged.path, unmerged.path, live, expired, temporary, weights)
+    assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]
+    age(store, *every)
+    sweep("gc", "--store", store.uri)
+    assert [store.exists(path) for path in every] == [False, True, True, False, False, False]
 
 
 def killed_while_writing(path):
@@ -159,88 +166,54 @@ def killed_while_writing(path):
     return temporary
 
 
-# merge
+def test_gc_deletes_the_lease_of_a_process_that_died_here_at_once(fill, sweep):
+    store, _, _ = fill()
+    code = "import os, sys; from sweep.store import leases, opening; s = opening.open_store(sys.argv[1]);"
+    subprocess.run([sys.executable, "-c", f"{code} leases.take(s, 'dead'); os._exit(0)", store.uri], check=True)
+    with leases.take(store, "alive", 30):
+        assert "leases that nobody holds: 1 file" in sweep("gc", "--store", store.uri)[1]
+        assert store.paths(layout.LEASES) == [layout.lease("alive", 1)]
 
 
-def test_merge_brings_everything_of_disjoint_stores_together(tmp_path):
-    one, _ = fill(tmp_path / "one", methods=("at",))
-    two, cells = fill(tmp_path / "two", methods=("trades",))
-    assert merging.merge(str(tmp_path / "all"), [one.uri, two.uri], dry_run=True) == 9
-    assert not (tmp_path / "all").exists()
-    assert merging.merge(str(tmp_path / "all"), [one.uri, two.uri]) == 9
-    target = open_store(tmp_path / "all")
-    expected = {p: d for store in (one, two) for p, d in contents(store).items() if not p.startswith("studies/")}
-    found = {path: data for path, data in contents(target).items() if not path.startswith("studies/")}
-    assert found == {path: data for path, data in expected.items() if not path.endswith("resume.pt")}
-    assert {cell["label"] for cell in target.manifest("digits")["cells"]} == {"at", "trades"}
-    assert set(target.trial_states().values()) == {"done"}
-    assert merging.merge(str(tmp_path / "all"), [one.uri, two.uri]) == 0
+def test_gc_deletes_what_a_pruned_candidate_left_unless_it_trains_again(fill, sweep):
+    store, _, cells = fill()
+    trials = [cell.trial for cell in cells]
+    for pruned in trials[:2]:
+        store.delete(layout.trial_record(pruned))
+    for pruned in trials[:3]:  # the third was trained to its end by another study
+        store.write_record(CandidateRecord(search="s", trial=pruned, curve=()))
+    with leases.take(store, layout.trial_lease(trials[1]), 30):
+        assert "files of pruned candidates: 5 files" in sweep("gc", "--store", store.uri, "--keep", "all")[1]
+    assert [len(store.paths(layout.trial_folder(one))) for one in trials[:3]] == [0, 5, 5]
 
 
-def test_merge_takes_the_same_outcome_of_two_computations_once(tmp_path):
-    one, cells = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two")
-    two.write_trial_record(trial(cells[0], seconds=99.0))
-    before = contents(one)
-    merging.merge(one.uri, [two.uri])
-    assert contents(one) == before
+def test_gc_deletes_locks_of_journals_that_nobody_writes(fill, sweep):
+    store, _, _ = fill()
+    free, led = "sovr-free", "sovr-led"
+    locks = [f"{layout.search_journal(name)}.lock" for name in (free, led)]
+    for name, lock in zip((free, led), locks, strict=True):
+        store.write(layout.search_journal(name), b"")
+        store.local(lock).symlink_to(store.local(layout.search_journal(name)))
+    assert "locks" not in sweep("gc", "--store", store.uri)[1]
+    age(store, *locks, seconds=90)
+    with leases.take(store, layout.search_lease(led), 30):
+        assert "locks of search journals: 1 file" in sweep("gc", "--store", store.uri)[1]
+    assert [store.local(lock).is_symlink() for lock in locks] == [False, True]
+    assert all(store.exists(layout.search_journal(name)) for name in (free, led))
 
 
-def test_merge_refuses_conflicts_with_both_sides_named_before_writing_anything(tmp_path):
-    one, cells = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two", methods=("at", "trades", "mart"))
-    two.write_trial_record(trial(cells[0], curve=0.6))
-    two.write_json(f"evaluations/{cells[1].trial[:16]}/best_test/clean-1.json", evaluation(cells[1], 0.7))
-    before = contents(one)
-    with pytest.raises(UserError) as caught:
-        merging.merge(one.uri, [two.uri])
-    message = str(caught.value)
-    assert one.uri in message and two.uri in message
-    assert f"trials/{cells[0].trial[:16]}/record.json: two different outcomes of one trial" in message
-    assert f"evaluations/{cells[1].trial[:16]}" in message and message.count("two different outcomes") == 2
-    assert contents(one) == before
+def test_gc_deletes_what_was_set_aside_only_when_told_to(fill, sweep):
+    store, _, cells = fill()
+    aside = store.set_aside(layout.trial_record(cells[0].trial))
+    sweep("gc", "--store", store.uri)
+    assert store.exists(aside)
+    assert "broken records that were set aside: 1 file" in sweep("gc", "--store", store.uri, "--broken")[1]
+    assert not store.exists(aside)
 
 
-def test_merge_sees_conflicts_between_two_sources(tmp_path):
-    one, cells = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two", curve=0.9)
-    with pytest.raises(UserError, match="contradict each other"):
-        merging.merge(str(tmp_path / "all"), [one.uri, two.uri])
-    assert not (tmp_path / "all").exists()
-
-
-def test_merge_prefers_what_is_done_to_what_failed(tmp_path):
-    one, cells = fill(tmp_path / "one", status="failed")
-    two, _ = fill(tmp_path / "two")
-    merging.merge(one.uri, [two.uri])
-    assert set(one.trial_states().values()) == {"done"}
-    three, _ = fill(tmp_path / "three", status="failed")
-    merging.merge(one.uri, [three.uri])
-    assert set(one.trial_states().values()) == {"done"}
-
-
-def test_merge_refuses_one_name_for_two_studies(tmp_path):
-    one, _ = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two", settings=["train.epochs=3"])
-    with pytest.raises(UserError, match="studies/digits.json: the same name for two different studies"):
-        merging.merge(one.uri, [two.uri])
-
-
-def test_merge_refuses_one_column_for_two_kinds_of_trials(tmp_path):
-    one, _ = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two", settings=["methods.trades.hyperparameters.beta=3"])
-    with pytest.raises(UserError, match="different trials under 'trades' seed 0"):
-        merging.merge(one.uri, [two.uri])
-
-
-def test_merge_refuses_broken_records_itself_and_the_future(tmp_path):
-    one, cells = fill(tmp_path / "one")
-    two, _ = fill(tmp_path / "two")
-    with pytest.raises(UserError, match="into itself"):
-        merging.merge(one.uri, [str(tmp_path / "two" / ".." / "one")])
-    two.write_trial_record({**trial(cells[0]), "format": 99})
-    with pytest.raises(UserError, match="newer version"):
-        merging.merge(one.uri, [two.uri])
-    two.write(f"trials/{cells[0].trial[:16]}/record.json", b"{")
-    with pytest.raises(UserError, match="broken record"):
-        merging.merge(one.uri, [two.uri])
+def test_gc_deletes_nothing_while_a_manifest_cannot_be_read(fill, sweep):
+    store, _, _ = fill()
+    store.write(layout.manifest("digits"), b"{")
+    before = contents(store)
+    code, text = sweep("gc", "--store", store.uri)
+    assert code == 2 and "broken record studies/digits.json" in text and contents(store) == before

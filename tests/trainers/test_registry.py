@@ -261,7 +261,7 @@ def test_an_installed_package_that_does_not_load_is_named(installed, tmp_path, t
 
 
 def checked(*arguments):
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["check", *arguments])
 
 
 def test_check_reports_every_promise_of_a_good_file(my_loss):

@@ -1,0 +1,137 @@
+"""A study handed to a Ray cluster by its Jobs API, with its code, and followed to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sweep.cluster.session import PACKAGES
+from sweep.cluster.submission import SubmitOptions
+from sweep.errors import UserError
+from sweep.studies.options import StudyOptions
+
+POLL_SECONDS = 1.0
+READY_SECONDS = 60.0
+INTERRUPTED = 130
+
+
+def use_token(file: str | None) -> None:
+    """Ray reads the token from the environment. A file that others can read is no secret; None is no token at all."""
+    if file is None:
+        os.environ["RAY_AUTH_MODE"] = "disabled"
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"no token at {path}; copy the cluster's there (chmod 600), name it with --token, "
+            "or say --no-token for a cluster that asks for none"
+        )
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise UserError(f"others can read the token {path}; run: chmod 600 {path}")
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def stage(options: StudyOptions, folder: Path) -> tuple[str, list[str]]:
+    """The code, the study and the plug-ins in one folder, and nothing else of the working directory."""
+    here = Path(__file__).resolve().parents[2]
+    for name in PACKAGES:
+        shutil.copytree(here / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    study = options.study
+    if Path(study).is_file():
+        shutil.copy(study, folder / Path(study).name)
+        study = Path(study).name
+    plugins = []
+    for number, plugin in enumerate(options.plugins or ()):
+        target = folder / "plugins" / str(number) / Path(plugin).name
+        target.parent.mkdir(parents=True)
+        shutil.copy(plugin, target)
+        plugins.append(str(target.relative_to(folder)))
+    return study, plugins
+
+
+def run(options: SubmitOptions, address: str, python: str) -> int:
+    """The exit code of the sweep over there."""
+    try:
+        from ray.exceptions import AuthenticationError
+        from ray.job_submission import JobSubmissionClient
+    except ImportError:
+        raise UserError("job submission is not installed: pip install 'robustsweep[cluster]'") from None
+    for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private.runtime_env"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    environment = {"RAY_USAGE_STATS_ENABLED": "0", **options.environment()}
+    with tempfile.TemporaryDirectory(prefix="robustsweep-submit-") as temporary:
+        words = options.sweep_arguments(*stage(options.study, Path(temporary)))
+        entrypoint = shlex.join([python, "-m", "sweep.run", *words, "--address", "auto"])
+        try:
+            client = JobSubmissionClient(address)
+            job = _hand_over(client, entrypoint, {"working_dir": temporary, "env_vars": environment})
+        except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as fault:
+            raise UserError(f"{address} did not take the study: {_cause(fault)}") from None
+    print(f"{address}: {job} runs {entrypoint}", flush=True)
+    try:
+        return asyncio.run(_follow(client, job))
+    except KeyboardInterrupt:
+        print(f"\nno longer following; it goes on. Stop it with: ray job stop --address {address} {job}")
+        return INTERRUPTED
+
+
+def _hand_over(client: Any, entrypoint: str, runtime_env: dict[str, Any]) -> str:
+    """The job's name. A cluster that has just started takes jobs a little later than it says it is up."""
+    end = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            return str(client.submit_job(entrypoint=entrypoint, runtime_env=runtime_env))
+        except RuntimeError as fault:
+            if "No available agent" not in str(fault) or time.monotonic() > end:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
+async def _follow(client: Any, job: str) -> int:
+    """Its log as it comes, then its exit code. A connection that breaks is taken up again."""
+    from ray.job_submission import JobStatus
+
+    seen = 0
+    while True:
+        seen = await _tail(client, job, seen)
+        facts = client.get_job_info(job)
+        if facts.status.is_terminal():
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    if facts.status == JobStatus.SUCCEEDED:
+        return 0
+    print(f"{job}: {facts.status}: {facts.message or ''}".rstrip(": "), flush=True)
+    return facts.driver_exit_code or (INTERRUPTED if facts.status == JobStatus.STOPPED else 1)
+
+
+async def _tail(client: Any, job: str, seen: int) -> int:
+    position = 0
+    try:
+        async for text in client.tail_job_logs(job):
+            position += len(text)
+            if position > seen:
+                sys.stdout.write(text[-(position - seen) :])
+                sys.stdout.flush()
+                seen = position
+    except (ConnectionError, RuntimeError, OSError):
+        pass  # asked again by the caller, who looks at the job's state first
+    return max(seen, position)
+
+
+def _cause(fault: Exception) -> str:
+    text = str(fault).strip()
+    if "401" in text or "403" in text or "uthentication" in text:
+        return f"it asks for another token ({text.splitlines()[0]})"
+    return text.splitlines()[0] if text else type(fault).__name__

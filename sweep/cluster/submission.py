@@ -1,0 +1,127 @@
+"""A study for other people's machines: what was asked for, and the files for their schedulers made of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import jinja2
+
+from sweep.errors import UserError
+from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions
+
+TEMPLATES = Path(__file__).parent / "templates"
+NAMES = {"slurm": "slurm.sbatch", "kuberay": "kuberay.yaml"}
+
+
+@dataclass(frozen=True)
+class SubmitOptions:
+    study: StudyOptions
+    store: str | None
+    data_dir: str | None = None
+    budget: str | None = None
+    env: tuple[str, ...] = ()
+    nodes: int = 1
+    gpus_per_node: int | None = None
+    cpus_per_node: int = 8
+    memory: str | None = None
+    time: str = "24:00:00"
+    partition: str | None = None
+    folder: str = "."
+    venv: str | None = None
+    image: str = "robustsweep:latest"
+    claim: str | None = None
+    mount: str = "/shared"
+
+    def sweep_arguments(self, study: str, plugins: Sequence[str]) -> list[str]:
+        """What follows `python -m sweep.run` on the cluster, the address aside."""
+        single = {
+            "--store": self.store,
+            "--data-dir": self.data_dir,
+            "--methods": self.study.methods,
+            "--seeds": self.study.seeds,
+            "--budget": self.budget,
+        }
+        words = ["--study", study, "--yes"]
+        for name, value in single.items():
+            words += [] if value is None else [name, value]
+        for setting in self.study.settings or ():
+            words += ["--set", setting]
+        for plugin in plugins:
+            words += ["--plugin", plugin]
+        return words
+
+    def environment(self) -> dict[str, str]:
+        found = {}
+        for item in self.env:
+            name, separator, value = item.partition("=")
+            if not separator or not name.isidentifier():
+                raise UserError(f"--env {item}: must be NAME=VALUE")
+            found[name] = value
+        return found
+
+
+def check(options: SubmitOptions, ways: Sequence[str]) -> None:
+    """Refuse here what the cluster would refuse after minutes."""
+    if len(ways) != 1:
+        raise UserError("say where to: one of --address http://head:8265, --slurm FILE or --kuberay FILE")
+    for name, path in (("--store", options.store), ("--data-dir", options.data_dir)):
+        if path is not None and "://" not in path and not Path(path).is_absolute():
+            raise UserError(f"{name} {path}: must be an absolute path on the cluster, or s3://")
+    if options.store is None:
+        raise UserError("--store is needed: a folder that every node of the cluster sees, or s3://bucket/prefix")
+    for name, value in (("--nodes", options.nodes), ("--cpus-per-node", options.cpus_per_node)):
+        if value < 1:
+            raise UserError(f"{name} {value}: must be at least 1")
+    options.study.load()
+    options.environment()
+
+
+def render(options: SubmitOptions, way: str, file: str) -> str:
+    """The text of a file for `slurm` or `kuberay`."""
+    study = options.study.load()
+    words = options.sweep_arguments(options.study.study, options.study.plugins or ())
+    facts = {
+        **vars(options),
+        "title": " ".join(study.title.split()),
+        "study": study.name,
+        "name": kubernetes_name(study.name),
+        "file": file,
+        "written_by": shlex.join(["sweep", "submit", f"--{way}", file, "--study", options.study.study]),
+        "command": shlex.join(["python", "-m", "sweep.run", *words]),
+        "env": [
+            (name, shlex.quote(value) if way == "slurm" else value) for name, value in options.environment().items()
+        ],
+        "gpus_per_node": gpus_per_node(study) if options.gpus_per_node is None else options.gpus_per_node,
+        "memory": _kubernetes_amount(options.memory) if way == "kuberay" else options.memory,
+        "folder": shlex.quote(options.folder),
+        "venv": shlex.quote(options.venv) if options.venv else "",
+        "ray_version": version("ray"),
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.get_template(NAMES[way]).render(facts)
+
+
+def gpus_per_node(study: Study) -> int:
+    """One GPU per trial unless the study says otherwise; a CPU data set needs none."""
+    if study.resources.gpus is not None:
+        return max(1, int(-(-study.resources.gpus // 1))) if study.resources.gpus else 0
+    return 0 if study.dataset == "digits" else 1
+
+
+def kubernetes_name(study: str) -> str:
+    """Small letters, digits and dashes; a RayJob's name may have 47 characters."""
+    return f"robustsweep-{re.sub(r'[^a-z0-9-]+', '-', study.lower())}"[:47].strip("-")
+
+
+def _kubernetes_amount(memory: str | None) -> str | None:
+    if memory is not None and not re.fullmatch(r"\d+(\.\d*)?([KMGTPE]i|[kMGTPE])?", memory):
+        raise UserError(f"--memory {memory}: Kubernetes wants an amount such as 64Gi")
+    return memory

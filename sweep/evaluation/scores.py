@@ -1,0 +1,177 @@
+"""Scores of one model under attacks, computed in this process or a few of them, and shown."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sweep.errors import UserError
+from sweep.evaluation.asked import Evaluation
+from sweep.evaluation.items import Item, conclude, missing_images, open_items, run_item
+from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, find_subject
+from sweep.store.base import Store
+from sweep.store.opening import open_store
+from sweep.store.records import unpack
+from trainers import suites
+from trainers.suites import EvaluationAttack
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Score:
+    attack: str
+    epsilon: str
+    accuracy: float
+    images: int
+    phases: dict[str, float]
+    warnings: tuple[str, ...]
+    wall_seconds: float
+    record: str
+
+    def lines(self) -> list[str]:
+        radius = "" if self.attack == "clean" else f" ε={self.epsilon}"
+        order = suites.AUTOATTACK_COMPONENTS if len(self.phases) > 1 else ()
+        return [
+            f"  {self.attack + radius:<32} {100 * self.accuracy:6.2f} %  of {self.images} images",
+            *(f"    after {phase:<22} {100 * self.phases[phase]:6.2f} %" for phase in order if phase in self.phases),
+            *(f"    warning: {warning}" for warning in self.warnings),
+        ]
+
+
+@dataclass(frozen=True)
+class Scores:
+    name: str
+    checkpoint: str
+    store: str
+    evaluations: dict[str, Score]
+    epsilon: str
+    worst_accuracy: float | None
+    warnings: list[str]
+
+    def json(self) -> str:
+        return json.dumps(vars(self), indent=2, sort_keys=True, default=vars)
+
+    def text(self) -> str:
+        lines = [f"{self.name[:24]} {self.checkpoint}"]
+        lines += [line for score in self.evaluations.values() for line in score.lines()]
+        if self.worst_accuracy is not None:
+            lines.append(f"  {'worst case, ε=' + self.epsilon:<32} {100 * self.worst_accuracy:6.2f} %")
+        return "\n".join(lines)
+
+
+def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
+    """What is stored already is not computed again; `say` hears how far the rest is."""
+    check_options(options)
+    subject = find_subject(store, options)
+    attacks = _attacks(options, subject)
+    evaluations = [subject.evaluation(attack, options.shards, options.batch_size) for attack in attacks]
+    warnings = subject.warnings()
+    for warning in warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    found, worst = {}, None
+    for evaluation in evaluations:
+        attack = evaluation.attack
+        _compute(store, evaluation, subject, say)
+        record = conclude(store, evaluation)
+        if attack.epsilon in ("0", options.epsilon):
+            worst = record.survivors if worst is None else worst & record.survivors
+        found[attack.id] = Score(
+            attack=attack.name,
+            epsilon=attack.epsilon,
+            accuracy=record.accuracy,
+            images=record.images,
+            phases={phase: float(unpack(bits, record.images).mean()) for phase, bits in record.phases.items()},
+            warnings=record.warnings,
+            wall_seconds=record.wall_seconds,
+            record=record.path,
+        )
+    return Scores(
+        name=subject.name,
+        checkpoint=subject.checkpoint,
+        store=store.uri,
+        evaluations=found,
+        epsilon=options.epsilon,
+        worst_accuracy=None if worst is None else float(worst.mean()),
+        warnings=warnings,
+    )
+
+
+def _attacks(options: EvaluateOptions, subject: Subject) -> list[EvaluationAttack]:
+    window = _window(options.images)
+    values: dict[str, Any] = {
+        "epsilon": options.epsilon,
+        "classes": subject.classes(),
+        "seed": options.seed,
+        "batch_size": options.batch_size,
+    }
+    found: list[EvaluationAttack] = []
+    try:
+        for name in (part.strip() for part in options.attacks.split(",") if part.strip()):
+            if name in suites.SUITES:
+                found += [a.model_copy(update={"images": window}) for a in suites.attacks(name, **values)]
+            else:
+                found.append(suites.parse(name, images=window, **values))
+    except ValueError as fault:
+        raise UserError(str(fault)) from None
+    if not found:
+        raise UserError(
+            f"--attacks {options.attacks!r} names no attack; give some such as clean,pgd-20, or a suite such as main"
+        )
+    return list({attack.id: attack for attack in found}.values())
+
+
+def _window(images: str | None) -> tuple[int, int] | None:
+    if images is None:
+        return None
+    match = re.fullmatch(r"(\d*):(\d+)", images)
+    if not match:
+        raise UserError(f"--images {images!r} must be FIRST:LAST such as 0:1000")
+    return int(match[1] or 0), int(match[2])
+
+
+def _compute(store: Store, evaluation: Evaluation, subject: Subject, say: Say) -> None:
+    """What is missing, phase by phase, in as many processes as there are shards."""
+    while items := open_items(store, evaluation):
+        phase = f" {items[0].phase}" if items[0].phase else ""
+        count = sum(item.last - item.first for item in items)
+        started = time.monotonic()
+        for done in _computed(store, items, subject, evaluation.shards):
+            say(f"{evaluation.attack.name}{phase}: {done}/{count} images, {time.monotonic() - started:.0f} s")
+
+
+def _computed(store: Store, items: list[Item], subject: Subject, shards: int) -> Iterator[int]:
+    """Yields how many images are done, after every batch, or every few seconds when other processes work."""
+    if shards == 1 or len(items) == 1:
+        before = 0
+        for item in items:
+            for done in run_item(store, item, *subject.parts(), device=subject.device):
+                yield before + done
+            before += item.last - item.first
+        return
+    threads = max(1, (os.cpu_count() or 1) // shards)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context) as pool:
+        waiting = {pool.submit(_compute_item, item, subject, threads) for item in items}
+        while waiting:
+            finished, waiting = concurrent.futures.wait(waiting, timeout=5)
+            for future in finished:
+                future.result()
+            yield sum(item.last - item.first - missing_images(store, item) for item in items)
+
+
+def _compute_item(item: Item, subject: Subject, threads: int) -> None:
+    """In a process of its own."""
+    torch.set_num_threads(threads)
+    for _ in run_item(open_store(subject.store), item, *subject.parts(), device=subject.device):
+        pass

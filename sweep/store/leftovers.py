@@ -1,0 +1,94 @@
+"""What of a store no table, resume or evaluation needs."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweep.store import layout
+from sweep.store.base import Entry, Store
+from sweep.store.folder import FolderStore
+from sweep.store.leases import abandoned, held
+from sweep.store.records import CandidateRecord, EvaluationRecord
+from trainers.config import CHECKPOINTS
+from trainers.suites import wants_diagnostics
+
+# What is younger may be in use by a writer that has just begun.
+LEFTOVER_SECONDS = 3600.0
+# Optuna holds a journal's lock for milliseconds, and takes one that is older than 30 s for a dead writer's.
+LOCK_SECONDS = 60.0
+
+
+def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = False) -> dict[str, list[Entry]]:
+    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is."""
+    old = time.time() - LEFTOVER_SECONDS
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for reason, entry in _of_trials(store, all_checkpoints):
+        found[reason].append(entry)
+    found["shards of finished evaluations"] = _merged_shards(store, old)
+    found["leases that nobody holds"] = abandoned(store, old)
+    if isinstance(store, FolderStore):
+        found["files of writers that were killed"] = [
+            entry for entry in _entries(store, store.temporary_files()) if entry.modified < old
+        ]
+        found["locks of search journals"] = _journal_locks(store)
+    if broken:
+        found["broken records that were set aside"] = list(store.entries(layout.BROKEN))
+    return {reason: entries for reason, entries in found.items() if entries}
+
+
+def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry]]:
+    states, kept, leases = store.trial_states(), _kept_checkpoints(store), held(store)
+    candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
+    pruned = {layout.short(candidate.trial) for candidate in candidates}
+    for entry in store.entries(layout.TRIALS):
+        place, name = layout.in_trial(entry.path)
+        if layout.trial_lease(place) in leases:
+            continue
+        if place in pruned and place not in states:
+            yield "files of pruned candidates", entry
+        elif states.get(place) in ("done", "collapsed"):
+            checkpoint = name.removesuffix(layout.WEIGHTS)
+            if name in (layout.RESUME, layout.PROGRESS):
+                yield "resume states of finished trials", entry
+            elif name != checkpoint and checkpoint not in kept[place] and not all_checkpoints:
+                yield "checkpoints that no study selects", entry
+
+
+def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
+    """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
+    kept: dict[str, set[str]] = defaultdict(set)
+    for manifest in store.manifests().values():
+        evaluation = manifest.evaluation
+        diagnosed = {"last"} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()
+        for cell in manifest.cells:
+            if cell.trial is not None:
+                known = cell.label in manifest.config_by_label  # of others everything may be wanted
+                names = manifest.checkpoints(cell.label) if known else CHECKPOINTS
+                kept[layout.short(cell.trial)] |= {*names, *diagnosed}
+    return kept
+
+
+def _merged_shards(store: Store, old: float) -> list[Entry]:
+    shards: dict[str, list[Entry]] = defaultdict(list)
+    for entry in store.entries(layout.EVALUATIONS):
+        if layout.kind_at(entry.path) == "shard" and entry.modified < old:
+            shards[layout.record_of_shard(entry.path)].append(entry)
+    records = store.records(EvaluationRecord, list(shards), skip=lambda _: None)
+    return [entry for record in records for entry in shards[record.path]]
+
+
+def _journal_locks(store: FolderStore) -> list[Entry]:
+    """They are links or files, beside the journals of searches that nobody leads."""
+    leases, old = held(store), time.time() - LOCK_SECONDS
+    locks = store.root.glob(f"{layout.search_journal('*')}.lock*")
+    free = [lock for lock in locks if layout.search_lease(lock.parent.name) not in leases]
+    return [entry for entry in _entries(store, free) if entry.modified < old]
+
+
+def _entries(store: FolderStore, files: list[Path]) -> Iterator[Entry]:
+    for file in files:
+        facts = file.lstat()
+        yield Entry(file.relative_to(store.root).as_posix(), facts.st_size, facts.st_mtime)

@@ -1,0 +1,196 @@
+"""Results of several stores in one. Everything is read and compared before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.errors import UserError
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.encoding import BrokenRecord, NewerRecord
+from sweep.store.folder import FolderStore
+from sweep.store.manifests import agree, united
+from sweep.store.records import (
+    CandidateRecord,
+    DiagnosticsRecord,
+    EvaluationRecord,
+    Manifest,
+    Record,
+    SearchRecord,
+    TrialRecord,
+)
+
+SHOWN = 20
+# What stands first is copied first: whoever finds a trial finds its evaluations, and a study's manifest comes last.
+KINDS: tuple[type[Record], ...] = (
+    EvaluationRecord,
+    DiagnosticsRecord,
+    CandidateRecord,
+    SearchRecord,
+    TrialRecord,
+    Manifest,
+)
+UNFINISHED = ("failed", "running")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record as one store has it."""
+
+    store: Store
+    record: Record
+    data: bytes
+
+
+class Merge:
+    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError."""
+
+    def __init__(self, target: Store, sources: Sequence[Store]) -> None:
+        self.target = target
+        self.new: dict[str, Found] = {}
+        self.warnings: list[str] = []
+        self._faults: list[str] = []
+        for source in sources:
+            if _place(source) == _place(target):
+                raise UserError(f"store {source.uri} cannot be merged into itself")
+        known = {found.record.path: found for found in self._records(target)}
+        for source in sources:
+            for found in self._records(source):
+                self._add(known, found)
+        for found in self.new.values():
+            self._faults += [f"{found.store.uri}: {fault}" for fault in _file_faults(found)]
+        if self._faults:
+            more = [f"  … and {len(self._faults) - SHOWN} more"] if len(self._faults) > SHOWN else []
+            lines = [f"  {fault}" for fault in self._faults[:SHOWN]]
+            raise UserError(
+                "\n".join(["nothing was merged; stores are broken or contradict each other:", *lines, *more])
+            )
+
+    def write(self) -> None:
+        """What belongs to a record first, the record last: a merge that is cut off has merged nothing by halves."""
+        order = {kind.kind: number for number, kind in enumerate(KINDS)}
+        for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
+            for other in _files(found):
+                _transfer(found.store, self.target, other)
+            self.target.write(path, found.data)
+
+    def _records(self, store: Store) -> Iterator[Found]:
+        for kind in KINDS:
+            for path, data in store.read_many(store.record_paths(kind)):
+                try:
+                    yield Found(store, kind.decoded(path, data), data)
+                except NewerRecord:
+                    raise UserError(
+                        f"{store.uri}/{path} was written by a newer version; update robustsweep first"
+                    ) from None
+                except BrokenRecord as fault:
+                    if kind is CandidateRecord:
+                        self.warnings.append(f"{store.uri}: {fault}; it is left out")
+                    else:
+                        self._faults.append(f"{store.uri}: {fault}")
+
+    def _add(self, known: dict[str, Found], found: Found) -> None:
+        path = found.record.path
+        other = known.get(path)
+        if other is None or _is_further(other.record, found.record):
+            known[path] = self.new[path] = found
+            return
+        conflict = _conflict(other.record, found.record)
+        if conflict:
+            self._faults.append(f"{path}: {conflict}\n    {other.store.uri}\n    {found.store.uri}")
+        elif isinstance(other.record, Manifest) and isinstance(found.record, Manifest):
+            both = _joined(other.record, found.record)
+            if both != other.record:
+                known[path] = self.new[path] = Found(found.store, both, both.encoded())
+
+
+def _is_further(known: Record, new: Record) -> bool:
+    """Whether the known one is no result yet and the new one is."""
+    if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
+        return known.status in UNFINISHED and new.status not in UNFINISHED
+    return False
+
+
+def _conflict(known: Record, new: Record) -> str | None:
+    if isinstance(known, Manifest) and isinstance(new, Manifest):
+        if not agree(known, new):
+            return "the same name for two different studies; rename one of the files and run it again"
+        trials = {(cell.label, cell.seed): cell.trial for cell in known.cells}
+        for cell in new.cells:
+            before = trials.get((cell.label, cell.seed))
+            if before and cell.trial and before != cell.trial:
+                return f"different trials under {cell.label!r} seed {cell.seed}; give one another label"
+        return None
+    if isinstance(new, TrialRecord | SearchRecord) and new.status in UNFINISHED:
+        return None
+    return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
+
+
+def _joined(known: Manifest, new: Manifest) -> Manifest:
+    """One manifest of two; where one side's search has not chosen yet, the other side's cells count."""
+    undecided = [sum(cell.trial is None for cell in manifest.cells) for manifest in (known, new)]
+    return united(known, new) if undecided[0] > undecided[1] else united(new, known)
+
+
+def _outcome(record: Record) -> Any:
+    """What two computations of the same thing must agree on: not when, where or how long."""
+    if isinstance(record, TrialRecord):
+        curve = [{key: value for key, value in row.items() if key != "seconds"} for row in record.curve]
+        return record.config, record.numerics, record.status, curve, record.checkpoints
+    if isinstance(record, SearchRecord):
+        return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
+    return record.model_dump(exclude={"versions", "commit", "device", "wall_seconds", "command"})
+
+
+def _files(found: Found) -> list[str]:
+    """What comes along with a record."""
+    record = found.record
+    if isinstance(record, TrialRecord):
+        left = {layout.trial_file(record.trial, name) for name in (layout.RECORD, layout.RESUME, layout.PROGRESS)}
+        return [
+            path
+            for path in found.store.paths(layout.trial_folder(record.trial))
+            if path not in left and (path in _checksums(record) or not path.endswith(layout.WEIGHTS))
+        ]
+    if isinstance(record, SearchRecord):
+        journal = layout.search_journal(record.id)
+        return [journal] if _has(found.store, journal) else []
+    return list(_checksums(record))
+
+
+def _checksums(record: Record) -> dict[str, str | None]:
+    """The files that a record describes, each with the SHA-256 that it should have."""
+    if isinstance(record, TrialRecord):
+        return {layout.weights(record.trial, name): kept.sha256 for name, kept in record.checkpoints.items()}
+    return {record.arrays_path: record.arrays_sha256} if isinstance(record, DiagnosticsRecord) else {}
+
+
+def _file_faults(found: Found) -> Iterator[str]:
+    for path, expected in _checksums(found.record).items():
+        if _has(found.store, path):
+            if expected is not None and hashlib.sha256(found.store.read(path)).hexdigest() != expected:
+                yield f"broken file {path}: it is not the one that {found.record.path} describes"
+        elif found.store.exists(path):
+            yield f"broken file {path}: it is a link; put the file itself there"
+        elif not isinstance(found.record, TrialRecord):  # weights that no table needs may have been deleted
+            yield f"broken record {found.record.path}: {path} is absent"
+
+
+def _has(store: Store, path: str) -> bool:
+    """As a file of its own: what links point at is not the store's."""
+    return path in store.paths(path.rpartition("/")[0])
+
+
+def _transfer(source: Store, target: Store, path: str) -> None:
+    local = source.local(path)
+    if local is not None:
+        target.push_file(local, path)
+    else:
+        target.write(path, source.read(path))
+
+
+def _place(store: Store) -> str:
+    return str(store.root.resolve()) if isinstance(store, FolderStore) else store.uri.rstrip("/")

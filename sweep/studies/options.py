@@ -1,0 +1,50 @@
+"""What a command line says of a study, and the study that it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweep.errors import UserError
+from sweep.studies.model import Study
+
+MOST_SEEDS = 100_000
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    study: str = "digits"
+    settings: Sequence[str] | None = None
+    methods: str | None = None
+    seeds: str | None = None
+    plugins: Sequence[str] | None = None
+
+    def load(self) -> Study:
+        return Study.load(
+            self.study,
+            overrides=self.settings or (),
+            methods=None if self.methods is None else parse_names(self.methods),
+            seeds=None if self.seeds is None else parse_seeds(self.seeds),
+            plugins=self.plugins or (),
+        )
+
+
+def parse_names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """'0,1,2' or '0-9' or both."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if not match:
+            raise UserError(f"--seeds {text}: must be whole numbers such as 0,1,2 or a range such as 0-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"--seeds {text}: the range {part.strip()} is empty; write {last}-{first}")
+        if len(seeds) + last + 1 - first > MOST_SEEDS:
+            raise UserError(f"--seeds {text}: at most {MOST_SEEDS:,} seeds; give a shorter range")
+        seeds.extend(range(first, last + 1))
+    return seeds

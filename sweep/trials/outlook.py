@@ -1,0 +1,149 @@
+"""What is stored of a study's trials and what a run would do, for people and for programs. Loads no torch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from sweep import listing
+from sweep.store import layout
+from sweep.store.base import Store, fault_of
+from sweep.store.records import EvaluationRecord
+from sweep.studies.model import Study
+from sweep.trials import cells as planned
+from sweep.trials.identity import search_id
+
+DOES = {"broken": "train again", "missing": "train", "waiting": "search"}
+
+
+@dataclass(frozen=True)
+class TrialOutlook:
+    label: str
+    method: str
+    seed: int
+    epochs: int
+    steps: int | None
+    hyperparameters: dict[str, Any]
+    trial: str | None
+    state: str
+    would: str
+    evaluations_stored: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class SearchOutlook:
+    label: str
+    id: str
+    candidates: int
+    seed: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    study: str
+    title: str
+    store: str
+    trials: list[TrialOutlook]
+    searches: list[SearchOutlook]
+    attacks: list[str]
+    counts: dict[str, int]
+    to_run: int
+    evaluations: int
+    evaluations_stored: int
+
+    def json(self, **more: Any) -> str:
+        return json.dumps({**vars(self), **more}, indent=1, default=vars)
+
+    def text(self, study: Study) -> str:
+        rows = [
+            (
+                trial.label,
+                trial.seed,
+                f"{trial.steps} steps" if trial.steps else trial.epochs,
+                layout.short(trial.trial) if trial.trial else "after the search",
+                trial.state,
+                f"{trial.evaluations_stored}/{trial.evaluations}",
+                trial.would,
+                listing.settings(trial.hyperparameters),
+            )
+            for trial in self.trials
+        ]
+        headers = ("method", "seed", "epochs", "trial", "stored", "evaluated", "would", "hyperparameters")
+        counts = ", ".join(f"{number:,} {state}" for state, number in self.counts.items())
+        lines = [
+            f"{self.study}: {self.title} ({study.dataset}, {study.model}); store {self.store}",
+            listing.columns(headers, rows),
+            f"{listing.count(len(rows), 'trial')}: {counts}; {self.to_run:,} to run",
+            f"{listing.count(self.evaluations, 'evaluation')}, {self.evaluations_stored:,} stored",
+        ]
+        lines += [
+            f"search {search.label}: up to {search.candidates} candidates, seed {search.seed}"
+            for search in self.searches
+            if search.state == "missing"
+        ]
+        if self.counts.get("failed"):
+            lines.append("failed trials stay as they are; --retry-failed runs them again")
+        return "\n".join(lines)
+
+
+def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_failed: bool = False) -> Outlook:
+    attacks = [attack.id for attack in planned.evaluation_attacks(study)]
+    wanted = [_evaluations(study, cell, attacks) for cell in cells]
+    present = set(store.record_paths(EvaluationRecord))
+    asked = [path for paths in wanted for path in paths if path in present]
+    stored = {path for path, data in store.read_many(asked) if fault_of(path, data) is None}
+    states = planned.states(cells, store)
+    trials = []
+    for cell, state, paths in zip(cells, states, wanted, strict=True):
+        again = state == "failed" and retry_failed
+        evaluated = sum(path in stored for path in paths)
+        trials.append(
+            TrialOutlook(
+                label=cell.label,
+                method=cell.method,
+                seed=cell.seed,
+                epochs=cell.config.recipe.epochs,
+                steps=cell.config.recipe.steps,
+                hyperparameters=cell.hyperparameters,
+                trial=cell.trial,
+                state=state,
+                would="train again" if again else DOES.get(state, "-"),
+                evaluations_stored=evaluated,
+                evaluations=len(paths) if state not in ("failed", "collapsed") or again else evaluated,
+            )
+        )
+    waiting = {trial.label for trial in trials if trial.state == "waiting"}
+    return Outlook(
+        study=study.name,
+        title=study.title,
+        store=store.uri,
+        trials=trials,
+        searches=[
+            SearchOutlook(
+                label,
+                search_id(study, label),
+                search.candidates,
+                search.seed,
+                "missing" if label in waiting else "done",
+            )
+            for label, search in study.searches().items()
+        ],
+        attacks=attacks,
+        counts=dict(Counter(states)),
+        to_run=sum(trial.would != "-" for trial in trials),
+        evaluations=sum(trial.evaluations for trial in trials),
+        evaluations_stored=sum(trial.evaluations_stored for trial in trials),
+    )
+
+
+def _evaluations(study: Study, cell: planned.Cell, attacks: list[str]) -> list[str]:
+    """The places of a cell's evaluations; that of a trial without a name is nobody's."""
+    return [
+        layout.evaluation_record(cell.trial or "", checkpoint, attack)
+        for checkpoint in planned.evaluated_checkpoints(study, cell.config)
+        for attack in attacks
+    ]

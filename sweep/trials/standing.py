@@ -1,0 +1,213 @@
+"""How every study of a store stands, trial by trial: from what is stored, and from who holds which lease."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweep import listing
+from sweep.errors import UserError
+from sweep.store import layout
+from sweep.store.base import Skip, Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.leases import held
+from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
+from sweep.studies import nearest
+
+SHOWN = 10
+WORDS = 8  # about seeds, per method
+EXPLAINED = 100  # failed trials whose record is opened for its reason
+ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
+
+
+@dataclass(frozen=True)
+class TrialStanding:
+    label: str
+    seed: int
+    trial: str | None
+    state: str
+    evaluations: int
+    wanted: int
+    progress: Progress | None = None
+    reason: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        facts = {"label": self.label, "seed": self.seed, "trial": self.trial, "state": self.state}
+        if self.state == "running":
+            facts["progress"] = self.progress and self.progress.model_dump()
+        facts["evaluations"] = self.evaluations
+        if self.state in ("failed", "collapsed"):
+            facts["reason"] = self.reason
+        return facts
+
+    def word(self) -> str:
+        """What a seed needs said: running with its epoch, failed, collapsed, broken."""
+        if self.state == "running":
+            return f"{self.seed} {_how_far(self.progress)}"
+        return f"{self.seed} {self.state}" if self.state in ("failed", "collapsed", "broken") else ""
+
+
+@dataclass(frozen=True)
+class SearchStanding:
+    label: str
+    id: str
+    state: str
+    finished: int = 0
+    wanted: int | None = None
+    chosen: dict[str, Any] | None = None
+
+    def text(self) -> str:
+        wanted = f", {self.finished}/{self.wanted} candidates" if self.wanted else ""
+        chose = f", chose {listing.settings(self.chosen)}" if self.chosen else ""
+        return f"search {self.label}: {self.state}{wanted}{chose}"
+
+
+@dataclass(frozen=True)
+class StudyStanding:
+    study: str
+    title: str
+    trials: list[TrialStanding]
+    searches: list[SearchStanding]
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(trial.state for trial in self.trials)
+
+    @property
+    def evaluations(self) -> dict[str, int]:
+        return {
+            "stored": sum(trial.evaluations for trial in self.trials),
+            "wanted": sum(trial.wanted for trial in self.trials if trial.state not in ("failed", "collapsed")),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "title": self.title,
+            "trials": [trial.facts() for trial in self.trials],
+            "counts": self.counts,
+            "evaluations": self.evaluations,
+            "searches": [vars(search) for search in self.searches],
+        }
+
+    def text(self) -> str:
+        by_label: dict[str, list[TrialStanding]] = defaultdict(list)
+        for trial in self.trials:
+            by_label[trial.label].append(trial)
+        rows = []
+        for label, trials in by_label.items():
+            counts = Counter(trial.state for trial in trials)
+            words = [word for trial in trials if (word := trial.word())]
+            if len(words) > WORDS:
+                words[WORDS:] = ["…"]
+            rows.append((label, *(counts[state] or "-" for state in ORDER), "; ".join(words)))
+        total = ", ".join(f"{self.counts[state]:,} {state}" for state in ORDER if self.counts[state])
+        evaluations = "{stored:,}/{wanted:,}".format(**self.evaluations)
+        lines = [
+            f"{self.study}: {self.title}",
+            listing.columns(("method", *ORDER, "seeds"), rows),
+            f"{listing.count(len(self.trials), 'trial')}: {total}; evaluations {evaluations}",
+            *(search.text() for search in self.searches),
+        ]
+        lines += [
+            f"{trial.label} seed {trial.seed} {trial.state}: {trial.reason} ({layout.trial_folder(trial.trial)})"
+            for trial in self.trials
+            if trial.reason and trial.trial
+        ][:SHOWN]
+        if self.counts["failed"]:
+            lines.append("to run failed trials again: sweep retry, then the same run command")
+        return "\n".join(lines)
+
+
+def standings(store: Store, study: str | None, skip: Skip) -> list[StudyStanding]:
+    """Of every study in the store, or of the one asked for; records that cannot be read are given to `skip`."""
+    broken: list[BrokenRecord] = []
+    manifests = store.manifests(broken.append)
+    for fault in broken:
+        if study is not None and fault.path == layout.manifest(study):
+            raise fault
+        skip(fault)
+    if study is not None and study not in manifests:
+        if not manifests:
+            raise UserError(f"store {store.uri} holds no study yet; start one with: sweep run --study {study}")
+        known = ", ".join(sorted(manifests))
+        raise UserError(f"store {store.uri} has no study {study!r}{nearest(study, manifests)} known: {known}")
+    now = _Moment(store)
+    wanted = manifests.values() if study is None else [manifests[study]]
+    return [now.study(manifest, skip) for manifest in wanted]
+
+
+class _Moment:
+    """What the store holds now."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.states, self.leases = store, store.trial_states(), held(store)
+        self.evaluated = set(store.record_paths(EvaluationRecord))
+
+    def study(self, manifest: Manifest, skip: Skip) -> StudyStanding:
+        states = {cell.trial: self._state(cell.trial) for cell in manifest.cells if cell.trial}
+        failed = [trial for trial, state in states.items() if state in ("failed", "collapsed")][:EXPLAINED]
+        records = self.store.records(TrialRecord, map(layout.trial_record, failed), skip)
+        reasons = {record.trial: record.reason for record in records}
+        progress = self._progress(trial for trial, state in states.items() if state == "running")
+        trials = [
+            TrialStanding(
+                label=cell.label,
+                seed=cell.seed,
+                trial=cell.trial,
+                state=states.get(cell.trial or "", "left"),
+                evaluations=sum(path in self.evaluated for path in manifest.evaluation_paths(cell)),
+                wanted=len(manifest.checkpoints(cell.label)) * len(manifest.attacks),
+                progress=progress.get(cell.trial or ""),
+                reason=reasons.get(cell.trial or ""),
+            )
+            for cell in manifest.cells
+        ]
+        return StudyStanding(
+            manifest.name, manifest.title, trials, [self._search(search, skip) for search in manifest.searches]
+        )
+
+    def _state(self, trial: str) -> str:
+        running = "running" if layout.trial_lease(trial) in self.leases else "left"
+        return self.states.get(layout.short(trial), running)
+
+    def _progress(self, trials: Iterable[str]) -> dict[str, Progress]:
+        """How far the running trials are, as their workers last wrote it."""
+        found = {}
+        for _, data in self.store.read_many(layout.trial_file(trial, layout.PROGRESS) for trial in trials):
+            with contextlib.suppress(ValidationError):
+                note = Progress.model_validate_json(data)
+                found[note.trial] = note
+        return found
+
+    def _search(self, search: PlannedSearch, skip: Skip) -> SearchStanding:
+        running = "running" if layout.search_lease(search.id) in self.leases else "left"
+        try:
+            record = self.store.search_record(search.id)
+        except BrokenRecord as fault:
+            skip(fault)
+            return SearchStanding(search.label, search.id, "broken")
+        if record is None:
+            return SearchStanding(search.label, search.id, running)
+        return SearchStanding(
+            search.label,
+            search.id,
+            running if record.status == "running" else record.status,  # it says so also when its driver was stopped
+            finished=sum(candidate.state != "open" for candidate in record.candidates),
+            wanted=record.wanted,
+            chosen=record.chosen if record.status == "done" else None,
+        )
+
+
+def _how_far(progress: Progress | None) -> str:
+    if progress is None:
+        return "starts"
+    seconds = max(0, int(time.time() - progress.updated))
+    ago = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+    return f"epoch {progress.epoch}/{progress.epochs} on {progress.host} {ago} ago"
