@@ -28,8 +28,10 @@ from torch import Tensor, nn
 
 from sweep.errors import UserError
 from sweep.evaluation import items as work
-from sweep.evaluation.checkpoints import Outside, load_outside
-from sweep.store.base import open_store
+from sweep.evaluation.asked import evaluation as asked
+from sweep.evaluation.outside import Outside, load_outside
+from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord, pack
 from trainers import data, models
 from trainers.attacks import parse
 from trainers.evaluate import evaluate_phase, ready
@@ -103,10 +105,10 @@ def measure_autoattack(model: nn.Module, images: Tensor, labels: Tensor, count: 
     package = AutoAttack(copy.deepcopy(model), eps=as_float(radius), seed=0, device="cpu")
     plain, (_, predicted) = processor_seconds(lambda: package.run_standard_evaluation(images, labels, batch_size=count))
     with tempfile.TemporaryDirectory() as folder:
-        evaluation = work.of_outside("outside-benchmark", attack, count, batch_size=count)
+        evaluation = asked("outside-benchmark", "outside", attack, count, batch_size=count)
         mine = ready(copy.deepcopy(model), "cpu")
-        ours, record = processor_seconds(lambda: work.finish(open_store(folder), evaluation, mine, images, labels))
-    verdicts = work.unpack(record["verdicts"], count)
+        ours, record = processor_seconds(lambda: _finished(folder, evaluation, mine, images, labels))
+    verdicts = record.survivors
     expected = (predicted == labels).numpy()
     return [
         {
@@ -184,6 +186,15 @@ def measure_parts(model: nn.Module, images: Tensor) -> list[Row]:
     return rows
 
 
+def _finished(folder: str, evaluation: Any, model: Any, images: Tensor, labels: Tensor) -> EvaluationRecord:
+    store = open_store(folder)
+    while items := work.open_items(store, evaluation):
+        for item in items:
+            for _ in work.run_item(store, item, model, images, labels):
+                pass
+    return work.conclude(store, evaluation)
+
+
 def _shard_process(folder: str, weights: str, item: work.Item, images: Tensor, labels: Tensor, barrier: Any) -> None:
     torch.set_num_threads(1)
     model = models.build("preact_resnet18", 10, shape=(3, 32, 32), mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -205,8 +216,8 @@ def measure_shards(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row
         torch.save(model.state_dict(), weights)
         for shards in (1, 2):
             store = f"{folder}/store-{shards}"
-            evaluation = work.of_outside("outside-benchmark", parse("pgd-20"), 32, shards=shards, batch_size=16)
-            items = work.next_items(open_store(store), evaluation)
+            evaluation = asked("outside-benchmark", "outside", parse("pgd-20"), 32, shards=shards, batch_size=16)
+            items = work.open_items(open_store(store), evaluation)
             assert len(items) == shards
             barrier = context.Barrier(shards + 1)
             processes = [
@@ -236,16 +247,22 @@ def measure_storage() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
         for attack in chosen:
-            evaluation = work.of_outside("outside-benchmark", attack, 10_000)
-            record = {
-                "kind": "evaluation", "format": 1, "trial": 64 * "a", "checkpoint": "best_test",
-                "attack": attack.model_dump(mode="json", exclude_none=True), "images": 10_000,
-                "verdicts": work.pack(bits), "clean": work.pack(bits), "accuracy": float(bits.mean()),
-                "phases": {phase: work.pack(bits) for phase in attack.phases if phase}, "warnings": [],
-                "wall_seconds": 1000.0, "versions": {"torch": torch.__version__}, "commit": 40 * "a", "device": "cpu",
-            }  # fmt: skip
-            store.write_json(evaluation.record, record)
-            total += len(store.read(evaluation.record))
+            record = EvaluationRecord(
+                trial=64 * "a",
+                checkpoint="best_test",
+                attack=attack.model_dump(mode="json", exclude_none=True),
+                images=10_000,
+                verdicts=pack(bits),
+                clean=pack(bits),
+                accuracy=float(bits.mean()),
+                phases={phase: pack(bits) for phase in attack.phases if phase},
+                wall_seconds=1000.0,
+                versions={"torch": str(torch.__version__)},
+                commit=40 * "a",
+                device="cpu",
+            )
+            store.write_record(record)
+            total += len(store.read(record.path))
     return [{"what": "verdicts of 10,000 x 20 x 100, MB", "ours": 100 * total / 1e6, "limit": 50.0}]
 
 

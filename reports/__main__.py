@@ -115,8 +115,11 @@ def export(
     from reports.export import export as write_export
 
     shared = Shared.of(context, store, study, out)
-    chosen = {"label": label, "seed": seed, "checkpoint": checkpoint, "paper": shared.against}
-    for path in write_export(shared.store, shared.studies, shared.out or Path("export"), **chosen):
+    out, paper = shared.out or Path("export"), shared.against
+    written = write_export(
+        shared.store, shared.studies, out, label=label, seed=seed, checkpoint=checkpoint, paper=paper
+    )
+    for path in written:
         typer.echo(str(path))
 
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -23,7 +22,8 @@ from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records import unpack
 from trainers import suites
-from trainers.suites import EvaluationAttack
+from trainers.attack import AttackSettings, EvaluationAttack
+from trainers.attacks.autoattack import COMPONENTS
 
 Say = Callable[[str], None]
 
@@ -41,7 +41,7 @@ class Score:
 
     def lines(self) -> list[str]:
         radius = "" if self.attack == "clean" else f" ε={self.epsilon}"
-        order = suites.AUTOATTACK_COMPONENTS if len(self.phases) > 1 else ()
+        order = COMPONENTS if len(self.phases) > 1 else ()
         return [
             f"  {self.attack + radius:<32} {100 * self.accuracy:6.2f} %  of {self.images} images",
             *(f"    after {phase:<22} {100 * self.phases[phase]:6.2f} %" for phase in order if phase in self.phases),
@@ -108,27 +108,22 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
 
 
 def _attacks(options: EvaluateOptions, subject: Subject) -> list[EvaluationAttack]:
-    window = _window(options.images)
-    values: dict[str, Any] = {
-        "epsilon": options.epsilon,
-        "classes": subject.classes(),
-        "seed": options.seed,
-        "batch_size": options.batch_size,
-    }
-    found: list[EvaluationAttack] = []
-    try:
-        for name in (part.strip() for part in options.attacks.split(",") if part.strip()):
-            if name in suites.SUITES:
-                found += [a.model_copy(update={"images": window}) for a in suites.attacks(name, **values)]
-            else:
-                found.append(suites.parse(name, images=window, **values))
-    except ValueError as fault:
-        raise UserError(str(fault)) from None
-    if not found:
+    parts = [part.strip() for part in options.attacks.split(",") if part.strip()]
+    if not parts:
         raise UserError(
             f"--attacks {options.attacks!r} names no attack; give some such as clean,pgd-20, or a suite such as main"
         )
-    return list({attack.id: attack for attack in found}.values())
+    settings = AttackSettings(
+        epsilon=options.epsilon,
+        classes=subject.classes(),
+        seed=options.seed,
+        batch_size=options.batch_size,
+        images=_window(options.images),
+    )
+    try:
+        return suites.attacks([name for part in parts for name in suites.SUITES.get(part, (part,))], settings)
+    except ValueError as fault:
+        raise UserError(str(fault)) from None
 
 
 def _window(images: str | None) -> tuple[int, int] | None:
