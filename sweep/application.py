@@ -38,10 +38,8 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None
         except OSError as fault:
-            _end(
-                MISTAKE,
-                ": ".join(["error", fault.strerror or str(fault), *([str(fault.filename)] * bool(fault.filename))]),
-            )
+            where = f": {fault.filename}" if fault.filename else ""
+            _end(MISTAKE, f"error: {fault.strerror or fault}{where}")
         except KeyboardInterrupt:
             _end(INTERRUPTED, f"\n{NOTHING_LOST}")
 

@@ -48,13 +48,14 @@ def evaluate(
       sweep evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
       sweep evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
     """
-    from sweep.evaluation.scores import scores
-    from sweep.evaluation.subject import EvaluateOptions
     from sweep.store.opening import open_store
 
     opened = open_store(store)
     if output is not None:
         _check_output(output)
+    from sweep.evaluation.scores import scores  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.subject import EvaluateOptions
+
     options = EvaluateOptions(
         checkpoint, model, dataset, attacks, epsilon, images, seed, shards, batch_size, standardize, device, data_dir
     )

@@ -24,7 +24,6 @@ def plan(
     as_json: application.JsonOption = False,
 ) -> None:
     """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
-    from sweep.cluster import estimate
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
     from sweep.trials.cells import stored_cells
@@ -33,6 +32,8 @@ def plan(
     chosen = StudyOptions(study, settings, methods, seeds, plugin).load()
     opened = open_store(store)
     cells = stored_cells(chosen, opened)
+    from sweep.cluster import estimate  # after mistakes were found: torch and Ray take seconds to load
+
     found = outlook(chosen, opened, cells)
     cost = estimate.estimate(chosen, cells, opened, address=address, budget=budget)
     text = found.json(cost=cost) if as_json else f"{found.text(chosen)}\n{estimate.describe(cost)}"

@@ -95,8 +95,10 @@ class FolderStore(Store):
         try:
             yield temporary
             os.replace(temporary, target)
-        except BaseException:
+        except BaseException as fault:
             temporary.unlink(missing_ok=True)
+            if isinstance(fault, OSError) and fault.filename is None:
+                fault.filename = str(target)  # a full disk does not say of itself which file it was
             raise
 
     def _at(self, path: str) -> Path:

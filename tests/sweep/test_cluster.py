@@ -12,7 +12,8 @@ from test_engine import outcome, records, wait_for
 from tiny_study import tiny
 
 from sweep.engine import run_study
-from sweep.store.base import open_store
+from sweep.store.opening import open_store
+from sweep.work.options import RunOptions
 
 ROOT = Path(__file__).parents[2]
 FAST_HEALTH_CHECKS = {
@@ -73,7 +74,8 @@ def test_losing_a_node_and_then_the_driver_changes_no_number(cluster, tmp_path):
     assert driver.returncode == 0, output
 
     undisturbed = tmp_path / "undisturbed"
-    summary = run_study(study, open_store(undisturbed), data_dir=tmp_path, out=tmp_path / "expected", progress=False)
+    options = RunOptions(data_dir=tmp_path, out=tmp_path / "expected", progress=False)
+    summary = run_study(study, open_store(undisturbed), options)
     assert summary.complete
     assert outcome(store) == outcome(undisturbed)
     assert (tmp_path / "reports/tables.md").read_bytes() == (tmp_path / "expected/tables.md").read_bytes()

@@ -3,16 +3,17 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from sweep import evaluate as command
-from sweep.store.base import FolderStore, open_store
+from sweep import cli
+from sweep.evaluation import scores
+from sweep.store.folder import FolderStore
+from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord
 from trainers import models
 
 FACTORY = """
@@ -58,17 +59,14 @@ def files(tmp_path_factory) -> Path:
     return folder
 
 
-def run(capsys, monkeypatch, *arguments: object) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["sweep evaluate", *map(str, arguments)])
-    code = command.main()
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 @pytest.fixture
-def evaluate(capsys, monkeypatch, tmp_path):
+def evaluate(capsys, tmp_path):
     def call(*arguments: object) -> tuple[int, str, str]:
-        return run(capsys, monkeypatch, "--store", tmp_path / "store", "--images", "0:20", *arguments)
+        words = ("evaluate", "--store", tmp_path / "store", "--images", "0:20", *arguments)
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(map(str, words)))
+        captured = capsys.readouterr()
+        return caught.value.code, captured.out, captured.err
 
     return call
 
@@ -93,12 +91,12 @@ def test_the_same_command_again_computes_nothing_and_says_the_same(evaluate, fil
     arguments = (*known(files), "--attacks", "fgsm", "--epsilon", "0.05", "--output", tmp_path / "out.json")
     code, first, _ = evaluate(*arguments)
     assert code == 0 and "fgsm" in first and "worst case" in first
-    monkeypatch.setattr(command, "run_item", None)
+    monkeypatch.setattr(scores, "run_item", None)
     assert evaluate(*arguments)[1] == first
     result = json.loads((tmp_path / "out.json").read_text())
     (entry,) = result["evaluations"].values()
-    record = open_store(tmp_path / "store").read_json(entry["record"])
-    assert record["accuracy"] == entry["accuracy"] and record["checkpoint"] == "outside"
+    record = open_store(tmp_path / "store").record(EvaluationRecord, entry["record"])
+    assert record.accuracy == entry["accuracy"] and record.checkpoint == "outside"
 
 
 def test_two_processes_give_the_verdicts_of_one(evaluate, files, tmp_path):
@@ -111,8 +109,8 @@ def test_two_processes_give_the_verdicts_of_one(evaluate, files, tmp_path):
         )  # fmt: skip
         assert code == 0, err
         (entry,) = json.loads(out)["evaluations"].values()
-        records.append(open_store(store).read_json(entry["record"]))
-    assert records[0]["verdicts"] == records[1]["verdicts"]
+        records.append(open_store(store).record(EvaluationRecord, entry["record"]))
+    assert records[0].verdicts == records[1].verdicts
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(evaluate, files, tmp_path):
@@ -223,12 +221,3 @@ def test_a_store_that_cannot_be_written_is_one_message(evaluate, files, monkeypa
     monkeypatch.setattr(FolderStore, "write", read_only)
     code, _, err = evaluate(*known(files), "--attacks", "clean")
     assert code == 2 and err.startswith("error: Read-only file system: evaluations/") and err.count("\n") == 1
-
-
-def test_help_loads_no_torch():
-    code = (
-        "import sys; sys.argv[1:] = ['--help']; import sweep.evaluate as e; e.main(); assert 'torch' not in sys.modules"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0, found.stderr
-    assert "--checkpoint" in found.stdout
