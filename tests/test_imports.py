@@ -6,7 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LEAVES = ("sweep.errors", "sweep.listing")
-COMMANDS = tuple(f"sweep.{name}" for name in "run plan status evaluate check submit upkeep merge cli __main__".split())
+NAMES = "application run plan status evaluate check submit upkeep merge cli __main__"
+COMMANDS = (*(f"sweep.{name}" for name in NAMES.split()), "reports.__main__")
 # Each may import those before it; reports stand aside.
 ORDER = (
     *(("search_spaces",), ("trainers",), LEAVES, ("sweep.store",), ("sweep.studies",), ("sweep.trials",)),
