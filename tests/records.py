@@ -1,0 +1,121 @@
+"""Records as a sweep writes them, made by their own constructors; a test names only what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sweep.store.records import (
+    CandidateEntry,
+    CandidateRecord,
+    DiagnosticsRecord,
+    EvaluationRecord,
+    Manifest,
+    PlannedAttack,
+    PlannedCell,
+    SearchRecord,
+    ShardRecord,
+    TrialRecord,
+    pack,
+)
+from trainers.config import TrialConfig
+from trainers.suites import EvaluationAttack, parse
+
+TRIAL = "ab" * 32
+SEARCH = "sovr-0123456789abcdef"
+
+
+def trial_config(**changes: Any) -> TrialConfig:
+    return TrialConfig(**{"dataset": "digits", "model": "small_cnn", "method": "at", **changes})
+
+
+def trial_record(trial: str = TRIAL, **changes: Any) -> TrialRecord:
+    accuracies = {"validation_pgd_accuracy": 0.5, "validation_clean_accuracy": 0.6}
+    facts: dict[str, Any] = {
+        "config": trial_config(),
+        "status": "done",
+        "curve": tuple({"epoch": epoch, **accuracies} for epoch in range(3)),
+        "checkpoints": {name: {"epoch": 2, "sha256": "c" * 64} for name in ("last", "best_test", "best_validation")},
+    }
+    return TrialRecord(trial=trial, **{**facts, **changes})
+
+
+def first_survive(accuracy: float, images: int, shift: int = 0) -> np.ndarray:
+    """Verdicts with this share of survivors: the first images, or those `shift` places further on."""
+    return np.roll(np.arange(images) < round(accuracy * images), shift)
+
+
+def evaluation_record(
+    trial: str = TRIAL,
+    attack: str | EvaluationAttack = "pgd-20",
+    accuracy: float = 0.5,
+    *,
+    images: int = 20,
+    clean: float | None = 0.9,
+    shift: int = 0,
+    **changes: Any,
+) -> EvaluationRecord:
+    described = parse(attack) if isinstance(attack, str) else attack
+    verdicts = first_survive(accuracy, images, shift)
+    facts = {
+        "checkpoint": "best_test",
+        "attack": described.model_dump(mode="json", exclude_none=True),
+        "verdicts": pack(verdicts),
+        "clean": None if clean is None else pack(first_survive(clean, images)),
+        "accuracy": float(verdicts.mean()),
+    }
+    return EvaluationRecord(trial=trial, images=images, **{**facts, **changes})
+
+
+def shard_record(folder: str, first: int, last: int, phase: str = "", **changes: Any) -> ShardRecord:
+    every = pack(np.ones(last - first, dtype=bool))
+    return ShardRecord(
+        folder=folder, first=first, last=last, phase=phase, **{"correct": every, "clean": every, **changes}
+    )
+
+
+def candidate_record(trial: str = TRIAL, search: str = SEARCH, **changes: Any) -> CandidateRecord:
+    return CandidateRecord(search=search, trial=trial, **{"curve": trial_record().curve, **changes})
+
+
+def search_record(search: str = SEARCH, **changes: Any) -> SearchRecord:
+    chosen = {"M": 40, "lam": 0.4}
+    entry = CandidateEntry(index=0, generation=0, hyperparameters=chosen, trial=TRIAL, state="done", value=0.5)
+    facts: dict[str, Any] = {
+        "label": "sovr",
+        "method": "sovr",
+        "space": {},
+        "objective": "validation_pgd_accuracy",
+        "objectives": ("robust",),
+        "sampler": "tpe",
+        "pruner": "asha",
+        "seed": 1000,
+        "generation": 4,
+        "wanted": 1,
+        "candidates": (entry,),
+        "chosen": chosen,
+        "status": "done",
+    }
+    return SearchRecord(id=search, **{**facts, **changes})
+
+
+def diagnostics_record(trial: str = TRIAL, **changes: Any) -> DiagnosticsRecord:
+    facts: dict[str, Any] = {"checkpoint": "last", "epsilon": "8/255", "images": None, "summary": {"margin_mean": 0.1}}
+    facts |= changes
+    settings = f"{facts['epsilon'].replace('/', '_')}-{'all' if facts['images'] is None else facts['images']}"
+    return DiagnosticsRecord(trial=trial, **{"arrays": f"{facts['checkpoint']}-{settings}.npz", **facts})
+
+
+def manifest(name: str = "small", **changes: Any) -> Manifest:
+    attack = parse("pgd-20")
+    facts: dict[str, Any] = {
+        "dataset": "digits",
+        "model": "small_cnn",
+        "checkpoint": "best_test",
+        "seeds": (0,),
+        "cells": (PlannedCell(label="at", method="at", seed=0, trial=TRIAL),),
+        "attacks": (PlannedAttack(id=attack.id, name=attack.name, epsilon=attack.epsilon),),
+        "config_by_label": {"at": trial_config()},
+    }
+    return Manifest(name=name, **{**facts, **changes})
