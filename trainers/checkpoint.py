@@ -39,6 +39,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def clear_unfinished(folder: Path) -> None:
+    """What a training that was killed while it saved left in its folder, which is its own."""
+    for path in (*folder.glob(f".*{SUFFIX}.*.tmp"), *folder.glob(".resume.pt.*.tmp")):
+        path.unlink(missing_ok=True)
+
+
 class KeptWeights:
     """The checkpoints of one training's folder.
 

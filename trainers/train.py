@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers import assembly, composition, schedules
-from trainers.checkpoint import KeptWeights, UnusableState, load_resume, save_resume
+from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed, generator_for
@@ -51,6 +51,7 @@ def train(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    clear_unfinished(folder)
     device = torch.device(device)
     with reproducible(device):
         training = Training(config, folder, data_dir, device, data)
