@@ -92,8 +92,8 @@ class Stop:
                 if heard[0] not in KINDS:
                     continue
                 if not self.asked():
-                    self._ask()
                     _say("stopping after the current step; press Ctrl-C again to end at once")
+                    self._ask()
                 elif heard[0] == signal.SIGINT and time.monotonic() - self._since > ECHO_SECONDS:
                     self._end()
 
