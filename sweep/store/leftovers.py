@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sweep.store import layout
 from sweep.store.base import Entry, Store
+from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
 from sweep.store.leases import abandoned, held, take
 from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
@@ -100,6 +101,10 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
     """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
     kept: dict[str, set[str]] = defaultdict(set)
+    if isinstance(store, FolderStore):
+        for place in (store.root / layout.STUDIES).glob("*.json"):
+            if not place.is_file():  # a listing of records does not show it, and its checkpoints would look unwanted
+                raise BrokenRecord(layout.manifest(place.stem), "it is no file")
     for manifest in store.manifests().values():
         evaluation = manifest.evaluation
         diagnosed = {"last"} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()

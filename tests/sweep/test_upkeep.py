@@ -220,6 +220,38 @@ def test_gc_deletes_nothing_while_a_manifest_cannot_be_read(fill, sweep):
     assert code == 2 and "broken record studies/digits.json" in text and contents(store) == before
 
 
+def test_gc_deletes_nothing_while_a_folder_is_in_a_manifests_place(fill, sweep):
+    store, _, _ = fill()
+    store.delete(layout.manifest("digits"))
+    store.local(layout.manifest("digits")).mkdir()
+    before = contents(store)
+    code, text = sweep("gc", "--store", store.uri)
+    assert code == 2 and "broken record studies/digits.json: it is no file" in text and contents(store) == before
+
+
+SMALL_FILES = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+from sweep import cli
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["retry", "merge"])
+def test_a_file_that_cannot_be_written_whole_is_told_in_one_line_and_leaves_nothing(fill, tmp_path, command):
+    store, _, cells = fill()
+    store.write_record(trial(cells[0], "failed"))
+    target = tmp_path / "target"
+    words = ["retry", "--store", store.uri] if command == "retry" else ["merge", store.uri, "--store", str(target)]
+    before = contents(store)
+    found = subprocess.run([sys.executable, "-c", SMALL_FILES, *words], capture_output=True, text=True)
+    assert found.returncode == 2 and found.stderr.startswith("error: File too large: ")
+    assert len(found.stderr.splitlines()) == 1
+    assert contents(store) == before and store.temporary_files() == []
+    assert not [path for path in target.rglob("*") if path.is_file()]
+
+
 # What every run deletes
 
 KILLED = """
