@@ -14,9 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sweep.errors import UserError
+from sweep.errors import FAILED, INTERRUPTED, MISTAKE, SweepEnded, UserError
 
-FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 NOTHING_LOST = "stopped. Finished work is in the store; the same command goes on from there."
 MESSAGE_CHARACTERS = 20_000
 
@@ -34,6 +33,8 @@ class Commands(TyperGroup):
             return result
         except UserError as fault:
             _end(MISTAKE, f"error: {fault}")
+        except SweepEnded as fault:
+            _end(FAILED, f"error: {fault}")
         except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None

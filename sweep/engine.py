@@ -16,6 +16,7 @@ from sweep.listing import size
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.folder import make_folder
+from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.records import EvaluationRecord
 from sweep.studies.model import Study
@@ -39,6 +40,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
     _set_broken_aside(store)
+    delete_dead(store)
     if is_complete(study, store, options.retry_failed):
         summary = _all_there(study, store)
     else:
@@ -47,8 +49,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
         from sweep.cluster.driver import compute  # Ray loads only when something is left to compute
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
+        delete_dead(store)
     summary.command = command
-    if options.out is not None:
+    if options.out is not None and not summary.interrupted:  # whoever stops a sweep is not kept waiting for figures
         summary.written = write_tables(store, options.out, figures=True)
     if options.progress:
         print(summary.text(), file=sys.stderr, flush=True)

@@ -7,8 +7,8 @@ start and gives the same numbers; the state saved between epochs is all there is
 from __future__ import annotations
 
 import math
+import sys
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers import assembly, composition, schedules
-from trainers.checkpoint import load_resume, save_resume, save_weights
+from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed, generator_for
@@ -31,6 +31,7 @@ from trainers.tally import Tally
 from trainers.values import as_float
 
 Row = dict[str, Any]
+PROGRESS = ("epoch", "step", "seconds", "curve", "best", "checkpoints")  # of a training, beside its model
 
 
 def train(
@@ -40,18 +41,27 @@ def train(
     data_dir: Path | str | None = None,
     device: str | torch.device = "cpu",
     on_epoch: Callable[[Row], None] | None = None,
+    on_resume: Callable[[list[Row]], None] | None = None,
     data: DataBundle | None = None,
 ) -> dict[str, Any]:
     """Trains from where `folder` stands to the end; the outcome's curve has one row per epoch.
 
-    After each epoch the state is written, then `on_epoch` is called; it may raise to stop the training there.
+    First `on_resume` is called with the rows of the epochs that need no repeat. After each epoch the state is written,
+    then `on_epoch` is called. Both may raise to stop the training there.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    clear_unfinished(folder)
     device = torch.device(device)
     with reproducible(device):
         training = Training(config, folder, data_dir, device, data)
-        training.resume()
+        try:
+            training.resume()
+        except UnusableState as fault:
+            print(f"{folder}: {fault}; training starts again from its first epoch", file=sys.stderr, flush=True)
+            training = Training(config, folder, data_dir, device, data)  # half a state may have been loaded
+        if on_resume is not None:
+            on_resume(training.curve)
         reason = None
         try:
             training.check_for_chance()
@@ -64,6 +74,7 @@ def train(
             training.keep("last", training.epochs - 1)
         except Collapsed as collapsed:
             reason = f"{collapsed}, in epoch {training.epoch} at step {training.step}"
+        training.weights.finish(training.checkpoints)
     return {
         "status": "done" if reason is None else "collapsed",
         "reason": reason,
@@ -87,6 +98,7 @@ class Training:
     ) -> None:
         self.config = config
         self.folder = folder
+        self.weights = KeptWeights(folder)
         self.device = device
         recipe = config.recipe
         self.data = assembly.prepare_data(config, bundle, data_dir, device)
@@ -219,8 +231,7 @@ class Training:
 
     def keep(self, name: str, epoch: int) -> None:
         """Writes the evaluated model's weights as they are after this epoch."""
-        written = save_weights(self.folder / f"{name}.safetensors", self.evaluated_model)
-        self.checkpoints[name] = {"epoch": epoch, **written}
+        self.checkpoints[name] = {"epoch": epoch, **self.weights.write(name, self.evaluated_model)}
 
     def check_for_chance(self) -> None:
         """Chance accuracy late in training is a collapse; early on it may be a plateau that training still leaves.
@@ -238,6 +249,7 @@ class Training:
             )
 
     def save(self) -> None:
+        """The weights that the state names are written; those that it no longer names go last."""
         save_resume(
             self.folder / "resume.pt",
             {
@@ -246,35 +258,30 @@ class Training:
                 "optimizer": self.optimizer.state_dict(),
                 "wrappers": {name: wrapper.state_dict() for name, wrapper in self.wrappers.items()},
                 "method_state": self.method_state,
-                "epoch": self.epoch,
-                "step": self.step,
-                "seconds": self.seconds,
-                "curve": self.curve,
-                "best": self.best,
-                "checkpoints": self.checkpoints,
+                **{name: getattr(self, name) for name in PROGRESS},
             },
         )
+        self.weights.drop_others(self.checkpoints)
 
     def resume(self) -> None:
+        """Go on from the folder's state; UnusableState, and then this object too, where that cannot be trusted."""
         state = load_resume(self.folder / "resume.pt")
         if state is None:
             return
-        if "wrappers" not in state:
-            warnings.warn(f"{self.folder} was written by another version; training starts again", stacklevel=2)
-            return
-        if state["config"] != self.config.model_dump_json():
-            raise ValueError(f"{self.folder} holds the state of another trial; give each trial a folder of its own")
-        lost = [name for name in state["checkpoints"] if not (self.folder / f"{name}.safetensors").exists()]
-        if lost:
-            warnings.warn(f"{self.folder} has lost {', '.join(lost)}; training starts again", stacklevel=2)
-            return
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        for name, wrapper in self.wrappers.items():
-            wrapper.load_state_dict(state["wrappers"][name])
-        self.method_state = state["method_state"]
-        for name in ("epoch", "step", "seconds", "curve", "best", "checkpoints"):
-            setattr(self, name, state[name])
+        try:
+            if state["config"] != self.config.model_dump_json():
+                raise UnusableState("resume.pt is the state of another trial")
+            self.weights.check(state["checkpoints"])
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, wrapper in self.wrappers.items():
+                wrapper.load_state_dict(state["wrappers"][name])
+            self.method_state = state["method_state"]
+            for name in PROGRESS:
+                setattr(self, name, state[name])
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:
+            reason = (str(fault).splitlines() or [""])[0]
+            raise UnusableState(f"resume.pt is of another version ({type(fault).__name__}: {reason})") from None
 
 
 def _check_wrappers(config: TrialConfig) -> None:

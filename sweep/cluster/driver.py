@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from sweep.cluster import devices, preflight
+from sweep.cluster.liveness import Liveness
 from sweep.cluster.session import connected
 from sweep.cluster.tune import Queue, Watch, fit
 from sweep.search.stored import settings_of
@@ -18,7 +20,7 @@ from sweep.trials.provenance import commit
 from sweep.work.display import Display
 from sweep.work.loggers import callbacks
 from sweep.work.options import RunOptions
-from sweep.work.stopping import StopSignals
+from sweep.work.stopping import Stop
 from sweep.work.summary import Summary
 from sweep.work.tasks import Setting
 from sweep.work.work import Work
@@ -35,10 +37,19 @@ def compute(
     """Everything that the store lacks; `on_progress` hears how many tasks have ended, and how to say something."""
     display = Display(study.title, options.progress)
     try:
-        with StopSignals() as stop:
-            return _compute(study, store, options, command, on_progress, display, stop)
-    except SystemExit:  # Ray's own answer to SIGTERM while it starts, before ours is back in its place
-        raise KeyboardInterrupt from None
+        with Stop(command) as stop:
+            stop.last_acts.append(display.close)
+            try:
+                summary = _compute(study, store, options, command, on_progress, display, stop)
+            except SystemExit:  # the answer of Ray's own handler to SIGTERM, which stands while Ray starts
+                raise stop.fault() from None
+            except Exception:
+                if stop.asked():  # Ray's processes got the signal as well, and its calls fail
+                    raise stop.fault() from None
+                raise
+            if stop.is_lost:
+                raise stop.fault()
+            return summary
     finally:
         display.close()
 
@@ -50,21 +61,22 @@ def _compute(
     command: str,
     on_progress: Callable[[int, Callable[[str], None]], None],
     display: Display,
-    stop: StopSignals,
+    stop: Stop,
 ) -> Summary:
     started, limit = time.monotonic(), budget_hours(options.budget)
     curves = callbacks(options.loggers, study, store)
     for label in study.searches():
         settings_of(study, label)  # refuses what cannot be searched before anything starts
     display.say(f"{study.name}: starting Ray")
-    session = connected(options.address, verbose=options.verbose)
+    session = connected(options.address, verbose=options.verbose, stopping=stop.asked)
     with session, tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
         stop.listen()  # Ray has put handlers of its own in their place
+        stop.last_acts.append(lambda: shutil.rmtree(scratch, ignore_errors=True))
+        _end_if_asked(stop)
         resources = devices.choose(study)
         data_dir = Path(options.data_dir).absolute()
         preflight.check(study, store, resources, data_dir)
-        if stop.asked():
-            raise KeyboardInterrupt
+        _end_if_asked(stop)
         setting = Setting(store.uri, str(data_dir), resources.cpus, registry.sources(), commit(), command)
         watch: Watch
 
@@ -79,8 +91,10 @@ def _compute(
             on_progress(sum(work.done.values()) + len(work.failed), display.say)
 
         watch = Watch(queue, study.resources.hang_minutes * 60, step)
+        stop.last_acts.insert(0, work.close)
         try:
-            fit(queue, watch, resources, retries=study.resources.retries, scratch=scratch, callbacks=curves)
+            with Liveness(resources, stop.lost):
+                fit(queue, watch, resources, retries=study.resources.retries, scratch=scratch, callbacks=curves)
         finally:
             work.close()
         return Summary(
@@ -96,6 +110,11 @@ def _compute(
             budget_reached=bool(work.left) and not may_start(),
             store=store.uri,
         )
+
+
+def _end_if_asked(stop: Stop) -> None:
+    if stop.asked():
+        raise stop.fault()
 
 
 def _device_use(watch: Watch, slots: int) -> float | None:

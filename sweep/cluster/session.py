@@ -9,11 +9,11 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import UserError
+from sweep.errors import SweepEnded, UserError
 
 PACKAGES = ("sweep", "trainers", "search_spaces", "reports")
 OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go by the store
@@ -21,9 +21,13 @@ IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in what was submitted thr
 
 
 @contextlib.contextmanager
-def connected(address: str | None, *, verbose: bool = False) -> Iterator[None]:
+def connected(
+    address: str | None, *, verbose: bool = False, stopping: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Ray is up inside. Without an address a private one is started: no dashboard, loopback only."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # By itself Ray aborts the process a minute after the head's death; the sweep ends in its own words before that.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "180")
     os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -38,7 +42,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[None]:
         "configure_logging": True,
     }
     if address is None:
-        ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **options)
+        _start(options, stopping)
     else:
         _join(address, options)
     try:
@@ -68,6 +72,28 @@ class WithoutRaylet(io.TextIOBase):
 
     def fileno(self) -> int:
         return int(self._stream.fileno())
+
+
+def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
+    """A loaded machine can be too slow for Ray's own limits, and what a kill left may be in the way: two tries."""
+    import ray
+
+    for attempt in (1, 2):
+        try:
+            ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **options)
+            return
+        except Exception as fault:  # Ray has a dozen types for this
+            ray.shutdown()
+            if stopping():
+                raise
+            if attempt == 2:
+                raise SweepEnded(
+                    f"Ray did not start, tried twice: {_first_line(fault)}\n"
+                    "Often the machine is overloaded, its memory, /tmp or /dev/shm is full, or an earlier Ray was "
+                    "killed and is in the way: 'ray stop' ends what is left of it.\n"
+                    "Ray's own logs are in /tmp/ray/session_latest/logs; the same command tries again"
+                ) from None
+            print(f"Ray did not start ({_first_line(fault)}); trying once more", file=sys.stderr, flush=True)
 
 
 def _join(address: str, options: dict[str, Any]) -> None:

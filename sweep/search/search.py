@@ -28,6 +28,7 @@ from sweep.search.pruning import best_so_far, cut_offs, judged
 from sweep.search.sampling import Distinct, grid_points, size, widened
 from sweep.store.encoding import canonical
 from sweep.store.records import CandidateEntry, SearchRecord
+from sweep.trials.provenance import versions
 
 GENERATION = 4
 METRICS = {"robust": "validation_pgd_accuracy", "clean": "validation_clean_accuracy"}
@@ -190,7 +191,7 @@ class Search:
             reason=reason,
             status="running" if not self.finished else "done" if winner else "failed",
             paper_value=settings.paper_value,
-            versions={"optuna": optuna.__version__},
+            versions=versions(),
         )
 
     def _space_record(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweep.errors import UserError
+from sweep.store import process
 from sweep.store.base import Entry, Store
 
 
@@ -70,6 +71,10 @@ class FolderStore(Store):
         """What writers that were killed left behind, or what is being written now."""
         return [path for path in self.root.rglob(".*.tmp") if _is_temporary(path.name)]
 
+    def dead_temporary_files(self) -> list[Path]:
+        """Those whose writers, processes of this machine, have ended."""
+        return [path for path in self.temporary_files() if process.is_of_a_dead_one(path.name.split(".")[-3])]
+
     def delete(self, path: str) -> None:
         self._at(path).unlink(missing_ok=True)
 
@@ -91,7 +96,7 @@ class FolderStore(Store):
     def _replacing(self, path: str) -> Iterator[Path]:
         target = self._at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        temporary = target.with_name(f".{target.name}.{process.mark()}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             yield temporary
             os.replace(temporary, target)

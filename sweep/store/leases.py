@@ -8,18 +8,15 @@ process that dies at any point leaves at worst a lease that runs out.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sweep.store import layout
+from sweep.store import layout, process
 from sweep.store.base import Entry, Store
 
 UNFILLED_SECONDS = 10.0
@@ -40,7 +37,11 @@ class Holder(BaseModel):
     @property
     def is_dead(self) -> bool:
         """Whether its process has ended, on this machine."""
-        return bool(self.host) and self.host == _host() and not _is_alive(self.pid, self.started)
+        return bool(self.host) and self.host == process.host() and not process.is_alive(self.pid, self.started)
+
+    @property
+    def title(self) -> str:
+        return f"process {self.pid} on {self.host.split(' ')[0] or 'an unknown machine'}"
 
     @property
     def is_over(self) -> bool:
@@ -92,9 +93,9 @@ def take(store: Store, name: str, seconds: float = 60.0) -> Lease | None:
     """A lease on a piece of work, kept alive by a heartbeat until released; None when another holds it."""
     me = Holder(
         owner=uuid.uuid4().hex,
-        host=_host(),
+        host=process.host(),
         pid=os.getpid(),
-        started=_started(os.getpid()),
+        started=process.started(os.getpid()),
         expires=time.time() + seconds,
     )
     found = _generations(store, name)
@@ -147,6 +148,7 @@ class HeldLeases:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.refused: set[str] = set()  # names that another had when they were last asked for
         self._held: dict[str, Lease] = {}
 
     def take(self, name: str) -> bool:
@@ -154,7 +156,9 @@ class HeldLeases:
         if name not in self._held:
             lease = take(self.store, name)
             if lease is None:
+                self.refused.add(name)
                 return False
+            self.refused.discard(name)
             self._held[name] = lease
         return True
 
@@ -162,6 +166,12 @@ class HeldLeases:
         lease = self._held.pop(name, None)
         if lease is not None:
             lease.release()
+
+    def others(self) -> list[Holder]:
+        """Who has what was refused here; one that has several is there once."""
+        known = held(self.store) if self.refused else {}
+        found = {(one.host, one.pid): one for name, one in known.items() if name in self.refused}
+        return list(found.values())
 
     def release_all(self) -> None:
         for name in list(self._held):
@@ -203,34 +213,6 @@ def _load(store: Store, path: str, modified: float) -> Holder | None:
     except ValidationError:
         # Created but not yet filled: its maker is alive, or died within that moment.
         return Holder(owner="", expires=modified + UNFILLED_SECONDS)
-
-
-@cache
-def _host() -> str:
-    """This machine, boot and process namespace: within it a process number says whether a holder still lives."""
-    try:
-        place = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8] + os.readlink("/proc/self/ns/pid")
-    except OSError:
-        place = ""
-    return f"{socket.gethostname()} {place}".strip()
-
-
-def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks: tells a reused process number from the holder."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _is_alive(pid: int, started: str) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return not started or _started(pid) == started
 
 
 def _dump(holder: Holder) -> bytes:

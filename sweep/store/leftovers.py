@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,9 +10,10 @@ from pathlib import Path
 
 from sweep.store import layout
 from sweep.store.base import Entry, Store
+from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
-from sweep.store.leases import abandoned, held
-from sweep.store.records import CandidateRecord, EvaluationRecord
+from sweep.store.leases import abandoned, held, take
+from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
 from trainers.config import CHECKPOINTS
 from trainers.suites import wants_diagnostics
 
@@ -39,6 +41,45 @@ def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = Fal
     return {reason: entries for reason, entries in found.items() if entries}
 
 
+def delete_dead(store: Store) -> None:
+    """What no process can need or write any more, whoever else is at work: done at both ends of every run."""
+    for entry in [*abandoned(store, 0.0), *_merged_shards(store, math.inf)]:
+        store.delete(entry.path)
+    if isinstance(store, FolderStore):
+        for file in store.dead_temporary_files():
+            file.unlink(missing_ok=True)
+    _delete_ended_trainings(store)
+
+
+def _delete_ended_trainings(store: Store) -> None:
+    """States of finished trainings, and all that a pruned candidate left whose worker was killed before it could."""
+    files: dict[str, dict[str, str]] = defaultdict(dict)
+    for entry in store.entries(layout.TRIALS):
+        place, name = layout.in_trial(entry.path)
+        files[place][name] = entry.path
+    pruned = {path.rpartition("/")[2].removesuffix(".json"): path for path in store.record_paths(CandidateRecord)}
+    for place, paths in files.items():
+        dead: list[str] = []
+        if layout.RECORD not in paths:
+            dead = [*paths.values()] if place in pruned else []
+        elif not paths.keys().isdisjoint({layout.RESUME, layout.PROGRESS}):
+            dead = [path for name, path in paths.items() if name in (layout.RESUME, layout.PROGRESS)]
+        lease = take(store, layout.trial_lease(place)) if dead else None
+        if lease is None:  # nothing to do, or somebody trains it now
+            continue
+        with lease:
+            if _has_ended(store, place, pruned.get(place)):
+                for path in dead:
+                    store.delete(path)
+
+
+def _has_ended(store: Store, place: str, candidate: str | None) -> bool:
+    record = store.usable(TrialRecord, layout.trial_record(place))
+    if record is not None:
+        return record.status in ("done", "collapsed")
+    return candidate is not None and store.usable(CandidateRecord, candidate) is not None
+
+
 def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry]]:
     states, kept, leases = store.trial_states(), _kept_checkpoints(store), held(store)
     candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
@@ -60,6 +101,10 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
     """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
     kept: dict[str, set[str]] = defaultdict(set)
+    if isinstance(store, FolderStore):
+        for place in (store.root / layout.STUDIES).glob("*.json"):
+            if not place.is_file():  # a listing of records does not show it, and its checkpoints would look unwanted
+                raise BrokenRecord(layout.manifest(place.stem), "it is no file")
     for manifest in store.manifests().values():
         evaluation = manifest.evaluation
         diagnosed = {"last"} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()

@@ -56,7 +56,7 @@ class Display:
         if work.best:
             label = max(work.best, key=lambda name: work.best[name])
             parts.append(f"best {label} {work.best[label]:.1%}")
-        parts.append(f"left {_time_left(work)}")
+        parts.append(f"left {_time_left(work)}{_waits(work)}")
         return "; ".join(parts)
 
     def say(self, text: str) -> None:
@@ -85,7 +85,7 @@ class Display:
         best = ", ".join(
             f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]
         )
-        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {_time_left(work)}"
+        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {_time_left(work)}{_waits(work)}"
         return table
 
 
@@ -96,6 +96,11 @@ def _now(assigned: Assigned) -> str:
 def _time_left(work: Work) -> str:
     seconds = work.seconds_left()
     return "unknown" if seconds is None else f"about {duration(seconds)}"
+
+
+def _waits(work: Work) -> str:
+    others = work.waits_for()
+    return f"; waiting for {', '.join(others)}, which has the rest of this study" if others else ""
 
 
 def _running(work: Work, stage: str) -> int:

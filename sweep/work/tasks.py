@@ -17,7 +17,7 @@ from sweep.store.base import Store
 from sweep.store.records import CandidateRecord, TrialRecord
 from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
-from sweep.trials.provenance import device
+from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
 
@@ -150,6 +150,7 @@ class Training(Task):
             status="failed",
             reason=reason,
             log=tuple(log),
+            versions=versions(),
             command=self.retry_command(driver.command),
         )
 

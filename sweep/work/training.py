@@ -16,7 +16,6 @@ from sweep.store.base import Store
 from sweep.store.records import CandidateRecord, Checkpoint, CurveRow, Progress, TrialRecord
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device, device_name, versions
-from trainers.checkpoint import load_resume
 from trainers.train import train
 
 if TYPE_CHECKING:
@@ -28,14 +27,16 @@ PUSH_SECONDS = 60.0  # a remote store gets the resume state at most this often
 class Pruned(Exception):
     """Raised out of the training loop at a rung."""
 
+    def __init__(self, curve: list[CurveRow]) -> None:
+        super().__init__()
+        self.curve = curve
+
 
 def train_candidate(task: CandidateTraining, place: Workplace) -> str:
     try:
         return train_trial(task, place, task.cut_offs)
-    except Pruned:
-        state = load_resume(place.folder / layout.RESUME) or {}
-        pruned = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(state["curve"]))
-        place.store.write_record(pruned)
+    except Pruned as pruned:
+        place.store.write_record(CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve)))
         forget(place.store, task.trial)
         return "pruned"
 
@@ -49,36 +50,39 @@ def forget(store: Store, trial: str) -> None:
 def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None) -> str:
     """Train to the end, the record last; raises Pruned at a rung where the curve is below the cut-off."""
     store, folder, needed = place.store, place.folder, cut_offs or {}
-    saved = load_resume(folder / layout.RESUME) or {}
-    curve: list[float | None] = [row["validation_pgd_accuracy"] for row in saved.get("curve", [])]
+    curve: list[CurveRow] = []
     started, pushed = time.time(), time.monotonic()
+
+    def go_on() -> None:
+        _write_progress(store, task, len(curve), started)
+        if judged([row["validation_pgd_accuracy"] for row in curve], needed)[1]:
+            raise Pruned(curve)
+
+    def after_resume(rows: list[CurveRow]) -> None:
+        curve.extend(rows)
+        go_on()
 
     def after_epoch(row: CurveRow) -> None:
         nonlocal pushed
-        curve.append(row["validation_pgd_accuracy"])
-        _write_progress(store, task, len(curve), started)
+        curve.append(row)
         if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
-            _push(store, task.trial, folder)
+            push_state(store, task.trial, folder)
             pushed = time.monotonic()
         place.report({key: value for key, value in row.items() if isinstance(value, int | float)})
-        if judged(curve, needed)[1]:
-            raise Pruned
+        go_on()
 
-    _write_progress(store, task, len(curve), started)
-    if judged(curve, needed)[1]:
-        raise Pruned
     outcome = train(
         task.config,
         folder=folder,
         data_dir=place.setting.data_dir,
         device=device(),
         on_epoch=after_epoch,
+        on_resume=after_resume,
         data=data_set(task.config.dataset, place.setting.data_dir),
     )
     _push(store, task.trial, folder, without=layout.RESUME)
     store.write_record(_record(task, place, outcome, time.time() - started))
-    for name in (layout.RESUME, layout.PROGRESS):
-        store.delete(layout.trial_file(task.trial, name))
+    _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
     return str(outcome["status"])
 
 
@@ -127,10 +131,26 @@ def _write_progress(store: Store, task: Training, epoch: int, started: float) ->
     store.write(layout.trial_file(task.trial, layout.PROGRESS), note.model_dump_json().encode())
 
 
-def _push(store: Store, trial: str, folder: Path, without: str = "") -> None:
+def push_state(store: Store, trial: str, folder: Path) -> None:
+    """To a remote store, in the order in which a kill does no harm: weights, the state that names them, then what it
+    no longer names is deleted."""
+    _push(store, trial, folder, without=layout.RESUME)
+    store.push_file(folder / layout.RESUME, layout.trial_file(trial, layout.RESUME))
+    _drop(store, trial, set(), folder)
+
+
+def _push(store: Store, trial: str, folder: Path, without: str) -> None:
     """Copy the trial's files into a remote store; in a folder store they are there already."""
     if store.local("") is not None:
         return
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.name != without and not file.name.startswith("."):
             store.push_file(file, layout.trial_file(trial, file.name))
+
+
+def _drop(store: Store, trial: str, names: set[str], folder: Path) -> None:
+    """Delete these files of a trial, and stored weights that its folder no longer has."""
+    for path in store.paths(layout.trial_folder(trial)):
+        name = layout.in_trial(path)[1]
+        if name in names or (name.endswith(layout.WEIGHTS) and not (folder / name).exists()):
+            store.delete(path)

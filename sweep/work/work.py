@@ -25,6 +25,8 @@ from sweep.work.summary import Failure
 from sweep.work.tasks import CandidateTraining, DiagnosisTask, EvaluationPiece, Training, evaluation_lease
 from sweep.work.training import forget
 
+OTHERS_SECONDS = 5.0
+
 
 @dataclass(eq=False)
 class OpenEvaluation:
@@ -75,6 +77,8 @@ class Work:
         self._begun: dict[str, OpenEvaluation] = {}  # by lease
         self._evaluated = 0.0  # cost of evaluations that are stored, done before or now
         self._evaluation_cost = 0.0  # of each trial
+        self._others: list[str] = []
+        self._next_look_at_others = 0.0
         self._look_at(list(study.labels))
 
     @property
@@ -92,6 +96,15 @@ class Work:
             if assigned.task.stage != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
                 left[kind(assigned)] += assigned.task.cost * (1 - assigned.share)
         return self.pace.seconds_left(left, self.running)
+
+    def waits_for(self) -> list[str]:
+        """The other drivers that have all that is left, as long as nothing of it runs here; asked now and then."""
+        if self.running or not self.left:
+            return []
+        if time.monotonic() > self._next_look_at_others:
+            self._next_look_at_others = time.monotonic() + OTHERS_SECONDS
+            self._others = [holder.title for holder in self.leases.others()]
+        return self._others
 
     def waiting(self, stage: str) -> int:
         """How many of a stage wait, for a device or to be opened."""

@@ -12,6 +12,7 @@ from stored import WEIGHTS, evaluation, trial, write_trial
 from sweep import cli
 from sweep.store import layout, leases
 from sweep.store.base import Store
+from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records import CandidateRecord, ShardRecord
@@ -217,3 +218,109 @@ def test_gc_deletes_nothing_while_a_manifest_cannot_be_read(fill, sweep):
     before = contents(store)
     code, text = sweep("gc", "--store", store.uri)
     assert code == 2 and "broken record studies/digits.json" in text and contents(store) == before
+
+
+def test_gc_deletes_nothing_while_a_folder_is_in_a_manifests_place(fill, sweep):
+    store, _, _ = fill()
+    store.delete(layout.manifest("digits"))
+    store.local(layout.manifest("digits")).mkdir()
+    before = contents(store)
+    code, text = sweep("gc", "--store", store.uri)
+    assert code == 2 and "broken record studies/digits.json: it is no file" in text and contents(store) == before
+
+
+SMALL_FILES = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+from sweep import cli
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["retry", "merge"])
+def test_a_file_that_cannot_be_written_whole_is_told_in_one_line_and_leaves_nothing(fill, tmp_path, command):
+    store, _, cells = fill()
+    store.write_record(trial(cells[0], "failed"))
+    target = tmp_path / "target"
+    words = ["retry", "--store", store.uri] if command == "retry" else ["merge", store.uri, "--store", str(target)]
+    before = contents(store)
+    found = subprocess.run([sys.executable, "-c", SMALL_FILES, *words], capture_output=True, text=True)
+    assert found.returncode == 2 and found.stderr.startswith("error: File too large: ")
+    assert len(found.stderr.splitlines()) == 1
+    assert contents(store) == before and store.temporary_files() == []
+    assert not [path for path in target.rglob("*") if path.is_file()]
+
+
+# What every run deletes
+
+KILLED = """
+import os, sys
+from sweep.store import leases, opening
+store = opening.open_store(sys.argv[1])
+leases.take(store, "dead")
+os.replace = lambda *_: os._exit(0)
+store.write("studies/killed.json", b"{}")
+"""
+
+
+def test_every_run_deletes_what_a_killed_process_of_this_machine_left(fill):
+    store, _, _ = fill()
+    delete_dead(store)
+    before = contents(store)
+    subprocess.run([sys.executable, "-c", KILLED, store.uri], check=True)
+    assert len(store.temporary_files()) == 1 and layout.lease("dead", 1) in store.paths()
+    elsewhere = store.local("studies/.other.json.0123abcd-1-1.aa.tmp")
+    elsewhere.write_bytes(b"")
+    with leases.take(store, "alive", 30), store._replacing("studies/mine.json") as mine:
+        mine.write_bytes(b"being written")
+        delete_dead(store)
+        assert mine.exists() and store.paths(layout.LEASES) == [layout.lease("alive", 1)]
+    assert store.temporary_files() == [elsewhere]  # of another machine nobody knows here
+    store.delete("studies/mine.json")
+    assert contents(store) == before
+
+
+def test_every_run_deletes_states_of_finished_trainings_and_nothing_of_others(fill):
+    store, _, cells = fill()
+    trials = [cell.trial for cell in cells]
+    store.write_record(trial(cells[1], "failed"))
+    store.delete(layout.trial_record(trials[2]))
+    with leases.take(store, layout.trial_lease(trials[3]), 30):
+        delete_dead(store)
+    kept = [store.exists(layout.trial_file(one, layout.RESUME)) for one in trials]
+    assert kept == [False, True, True, True]
+    assert sum(path.endswith(layout.WEIGHTS) for path in store.paths()) == 12 and store.paths(layout.LEASES) == []
+
+
+def test_every_run_deletes_what_a_pruned_candidate_left_unless_it_trains_again(fill):
+    store, _, cells = fill()
+    trials = [cell.trial for cell in cells]
+    for pruned in trials[:3]:
+        store.delete(layout.trial_record(pruned))
+    for pruned in (*trials[:2], trials[3]):  # the last was trained to its end by another study
+        store.write_record(CandidateRecord(search="s", trial=pruned, curve=()))
+    with leases.take(store, layout.trial_lease(trials[1]), 30):
+        delete_dead(store)
+    left = [len(store.paths(layout.trial_folder(one))) for one in trials]
+    assert left == [0, 5, 5, 5]
+
+
+def test_a_broken_record_of_a_pruned_candidate_deletes_nothing(fill):
+    store, _, cells = fill()
+    store.delete(layout.trial_record(cells[0].trial))
+    store.write(layout.candidate_record("s", cells[0].trial), b"{")
+    delete_dead(store)
+    assert len(store.paths(layout.trial_folder(cells[0].trial))) == 5
+
+
+def test_every_run_deletes_shards_of_finished_evaluations(fill):
+    store, study, cells = fill()
+    done = evaluation(study, cells[0]).path.removesuffix(".json")
+    finished, open_one = (
+        ShardRecord(folder=folder, first=0, last=8, correct="AA==") for folder in (done, done.replace("clean", "pgd-9"))
+    )
+    store.write_record(finished)
+    store.write_record(open_one)
+    delete_dead(store)
+    assert not store.exists(finished.path) and store.exists(open_one.path)

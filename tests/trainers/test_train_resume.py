@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,8 +17,12 @@ import torch
 from small_trials import every_kind_of_trial, small_trial
 
 from trainers import train as training_module
-from trainers.checkpoint import load_resume
-from trainers.train import train
+from trainers.checkpoint import RESUME_HEADER, UnusableState, load_resume, save_resume
+from trainers.config import Selection
+from trainers.train import Training, train
+from trainers.wrappers.seat import Seat
+
+FLIPS = int(os.environ.get("ROBUSTSWEEP_FLIPS", "40"))
 
 
 class Cut(Exception):
@@ -120,50 +126,119 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert first == again
 
 
-def test_a_damaged_state_costs_a_fresh_start_and_is_reported(tmp_path: Path) -> None:
-    config = small_trial()
-    whole = train(config, folder=tmp_path / "whole")
-    train(config, folder=tmp_path / "damaged")
-    state = tmp_path / "damaged" / "resume.pt"
-    state.write_bytes(state.read_bytes()[:1000])
-    with pytest.warns(UserWarning, match="resume.pt cannot be read"):
-        again = train(config, folder=tmp_path / "damaged")
-    assert_same_end(tmp_path / "whole", tmp_path / "damaged", whole, again)
+AGAIN = "training starts again from its first epoch"
+
+
+def fresh_start(capsys: pytest.CaptureFixture[str], folder: Path, reason: str, **options: Any) -> dict[str, Any]:
+    """The outcome of a training that must not go on from what the folder holds, and says so in one line."""
+    begun: list[int] = []
+    capsys.readouterr()
+    outcome = train(small_trial(), folder=folder, on_resume=lambda rows: begun.append(len(rows)), **options)
+    said = capsys.readouterr().err.splitlines()
+    assert begun == [0] and len(said) == 1 and reason in said[0] and said[0].endswith(AGAIN), said
+    return outcome
+
+
+@pytest.mark.parametrize("damage", ["flipped bits", "cut short", "longer", "no checksum"])
+def test_a_damaged_state_costs_a_fresh_start_and_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    whole = train(small_trial(), folder=tmp_path / "whole")
+    folder = tmp_path / "damaged"
+    train(small_trial(), folder=folder)
+    content = bytearray((folder / "resume.pt").read_bytes())
+    if damage == "flipped bits":
+        content[len(content) // 2] ^= 4
+    elif damage == "cut short":
+        del content[1000:]
+    elif damage == "longer":
+        content += b"0"
+    else:
+        del content[: content.index(b"\n") + 1]
+    (folder / "resume.pt").write_bytes(content)
+    again = fresh_start(capsys, folder, "resume.pt ")
+    assert_same_end(tmp_path / "whole", folder, whole, again)
+
+
+def test_no_flipped_bit_of_a_state_is_overlooked(tmp_path: Path) -> None:
+    train(small_trial(recipe={"epochs": 1}), folder=tmp_path)
+    path = tmp_path / "resume.pt"
+    content = path.read_bytes()
+    assert load_resume(path) is not None
+    generator = random.Random(0)
+    bits = [*range(0, 8 * 120, 8), *(generator.randrange(8 * len(content)) for _ in range(FLIPS))]
+    for bit in bits:
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(UnusableState):
+            load_resume(path)
 
 
 @pytest.mark.parametrize(
     "content", [b"hello\n", b"plain text", b"", b"\x80", b"\x80\x02M)", b"\x80\x02UR\x86\x88\x8aahi"]
 )
-def test_garbage_in_place_of_a_state_is_reported_without_advice_to_trust_it(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_garbage_in_place_of_a_state_is_reported_without_advice_to_trust_it(
+    tmp_path: Path, content: bytes, signed: bool
+) -> None:
+    if signed:
+        content = RESUME_HEADER + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
     (tmp_path / "resume.pt").write_bytes(content)
-    with pytest.warns(UserWarning, match="resume.pt cannot be read") as caught:
-        assert load_resume(tmp_path / "resume.pt") is None
-    assert "weights_only" not in str(caught[0].message)
+    with pytest.raises(UnusableState) as caught:
+        load_resume(tmp_path / "resume.pt")
+    assert "weights_only" not in str(caught.value)
 
 
-def test_a_state_that_is_no_state_is_reported(tmp_path: Path) -> None:
-    torch.save([1, 2], tmp_path / "resume.pt")
-    with pytest.warns(UserWarning, match="resume.pt cannot be read"):
-        assert load_resume(tmp_path / "resume.pt") is None
+def test_a_folder_in_place_of_a_state_is_no_state(tmp_path: Path) -> None:
+    (tmp_path / "resume.pt").mkdir()
+    with pytest.raises(UnusableState, match="resume.pt cannot be read: Is a directory"):
+        load_resume(tmp_path / "resume.pt")
 
 
-def test_lost_weights_cost_a_fresh_start(tmp_path: Path) -> None:
-    config = small_trial()
+@pytest.mark.parametrize("state", [[1, 2], {"a": 1}, {}])
+def test_a_state_that_is_no_state_costs_a_fresh_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: Any
+) -> None:
+    save_resume(tmp_path / "resume.pt", state)
+    assert fresh_start(capsys, tmp_path, "resume.pt ")["status"] == "done"
+
+
+def test_a_state_without_one_of_its_keys_is_not_used(tmp_path: Path) -> None:
+    config = small_trial("sovr+seat", seat=Seat(), recipe={"epochs": 1})
     train(config, folder=tmp_path)
-    before = (tmp_path / "best_test.safetensors").read_bytes()
-    (tmp_path / "best_test.safetensors").unlink()
-    with pytest.warns(UserWarning, match="has lost best_test"):
-        train(config, folder=tmp_path)
-    assert (tmp_path / "best_test.safetensors").read_bytes() == before
-
-
-def test_the_state_of_another_version_costs_a_fresh_start(tmp_path: Path) -> None:
-    train(small_trial(), folder=tmp_path)
     state = load_resume(tmp_path / "resume.pt")
+    assert state is not None and len(state) == 11
+    for key in state:
+        save_resume(tmp_path / "resume.pt", {name: value for name, value in state.items() if name != key})
+        with pytest.raises(UnusableState, match=rf"another version \(KeyError: '{key}'\)"):
+            Training(config, tmp_path, None, torch.device("cpu"), None).resume()
+
+
+def test_half_a_state_leaves_no_trace_in_the_fresh_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = train(small_trial(), folder=tmp_path / "whole")
+    folder = tmp_path / "half"
+    train(small_trial(), folder=folder)
+    state = load_resume(folder / "resume.pt")
     assert state is not None
-    torch.save({key: value for key, value in state.items() if key != "wrappers"}, tmp_path / "resume.pt")
-    with pytest.warns(UserWarning, match="written by another version"):
-        assert train(small_trial(), folder=tmp_path)["status"] == "done"
+    state["optimizer"]["param_groups"] = []  # the model is loaded by then
+    save_resume(folder / "resume.pt", state)
+    assert_same_end(tmp_path / "whole", folder, whole, fresh_start(capsys, folder, "of another version"))
+
+
+@pytest.mark.parametrize("damage", ["lost", "flipped bit"])
+def test_lost_or_damaged_weights_cost_a_fresh_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    train(small_trial(), folder=tmp_path)
+    path = tmp_path / "best_test.safetensors"
+    before = path.read_bytes()
+    if damage == "lost":
+        path.unlink()
+    else:
+        path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    fresh_start(capsys, tmp_path, "best_test.safetensors is lost or damaged")
+    assert path.read_bytes() == before
 
 
 def test_a_state_that_could_run_code_is_never_loaded(tmp_path: Path) -> None:
@@ -171,13 +246,56 @@ def test_a_state_that_could_run_code_is_never_loaded(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "exploded",))
 
-    torch.save({"config": Bomb()}, tmp_path / "resume.pt")
-    with pytest.warns(UserWarning, match="cannot be read"):
-        assert load_resume(tmp_path / "resume.pt") is None
+    save_resume(tmp_path / "resume.pt", {"config": Bomb()})
+    with pytest.raises(UnusableState, match="is no state"):
+        load_resume(tmp_path / "resume.pt")
     assert not (tmp_path / "exploded").exists()
 
 
-def test_the_folder_of_another_trial_is_refused(tmp_path: Path) -> None:
-    train(small_trial(recipe={"epochs": 1}), folder=tmp_path)
-    with pytest.raises(ValueError, match="another trial"):
-        train(small_trial(recipe={"epochs": 1}, seed=1), folder=tmp_path)
+def test_the_state_of_another_trial_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(small_trial(seed=1), folder=tmp_path)
+    whole = train(small_trial(), folder=tmp_path / "whole")
+    outcome = fresh_start(capsys, tmp_path, "the state of another trial")
+    assert_same_end(tmp_path / "whole", tmp_path, whole, outcome)
+
+
+@pytest.mark.parametrize("change", range(1, 13))
+def test_a_kill_at_any_change_of_the_folder_leaves_weights_as_their_checksums_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    selection = Selection(validation=16, protocol="heldout", steps=1, ties="last")
+    config, changes = small_trial(selection=selection, recipe={"epochs": 2, "batch_size": 64}), 0
+
+    def until_the_kill(original: Any) -> Any:
+        def act(path: Path, *arguments: Any, **named: Any) -> Any:
+            nonlocal changes
+            changes += original is replace or path.suffix != ".tmp"
+            if changes >= change:
+                raise Cut
+            return original(path, *arguments, **named)
+
+        return act
+
+    step, replace = training_module.training_step, Path.replace
+
+    def other_step(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
+        """On a GPU the repeated epoch differs."""
+        found = step(model, *arguments, **named)
+        with torch.no_grad():
+            next(model.parameters()).add_(0.01)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", until_the_kill(Path.replace))
+        patch.setattr(Path, "unlink", until_the_kill(Path.unlink))
+        with pytest.raises(Cut):
+            train(config, folder=tmp_path)
+    before = load_resume(tmp_path / "resume.pt")
+    monkeypatch.setattr(training_module, "training_step", other_step)
+    begun: list[int] = []
+    outcome = train(config, folder=tmp_path, on_resume=lambda rows: begun.append(len(rows)))
+    assert begun == [before["epoch"] if before else 0]
+    assert outcome["checkpoints"].keys() == {"best_test", "best_validation", "last"}
+    names = {f"{name}.safetensors": facts["sha256"] for name, facts in outcome["checkpoints"].items()}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*.safetensors")}
+    assert found == names

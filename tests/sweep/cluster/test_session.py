@@ -1,10 +1,17 @@
-"""What Ray says by itself."""
+"""How Ray starts, or does not, and what it says by itself."""
 
 import contextlib
+import os
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
-from sweep.cluster.session import WithoutRaylet
+import pytest
+
+from sweep.cluster.session import WithoutRaylet, connected
+from sweep.errors import SweepEnded
+from tests.sweep.tiny_study import tiny
 
 
 def test_what_rays_listener_prints_stays_out_of_the_display(capsys):
@@ -15,3 +22,60 @@ def test_what_rays_listener_prints_stays_out_of_the_display(capsys):
             thread.join()
         print("from the sweep")
     assert capsys.readouterr().out == "from another\nfrom the sweep\n"
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """A Ray that fails to start so many times, and then does."""
+
+    def make(failures):
+        calls = []
+
+        def init(**_):
+            calls.append(1)
+            if len(calls) <= failures:
+                raise RuntimeError("The current node timed out during startup.\nMore words\n")
+
+        monkeypatch.setattr("ray.init", init)
+        monkeypatch.setattr("ray.shutdown", lambda: None)
+        return calls
+
+    return make
+
+
+def test_a_ray_that_does_not_start_is_tried_once_more(refusing, capsys):
+    calls = refusing(1)
+    with connected(None):
+        pass
+    assert len(calls) == 2
+    said = capsys.readouterr().err
+    assert said == "Ray did not start (The current node timed out during startup.); trying once more\n"
+
+
+def test_a_ray_that_does_not_start_at_all_is_told_with_its_cause(refusing):
+    calls = refusing(9)
+    with pytest.raises(SweepEnded, match="tried twice: The current node timed out during startup.\nOften"):
+        with connected(None):
+            pytest.fail("there is no Ray")
+    assert len(calls) == 2
+
+
+def test_a_start_that_a_stop_ended_is_not_tried_again(refusing):
+    calls = refusing(9)
+    with pytest.raises(RuntimeError, match="timed out"):
+        with connected(None, stopping=lambda: True):
+            pytest.fail("there is no Ray")
+    assert len(calls) == 1
+
+
+@pytest.mark.timeout(200)
+def test_the_command_says_in_a_few_lines_that_ray_did_not_start(tmp_path):
+    tiny(tmp_path)
+    (tmp_path / "file").write_text("")
+    words = ["--study", str(tmp_path / "tiny.yaml"), "--store", str(tmp_path / "store"), "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "RAY_TMPDIR": str(tmp_path / "file")}
+    found = subprocess.run(
+        [sys.executable, "-m", "sweep.run", *words], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert found.returncode == 1 and "Traceback" not in found.stderr
+    assert "error: Ray did not start, tried twice: " in found.stderr and len(found.stderr.splitlines()) < 8

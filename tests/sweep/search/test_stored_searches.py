@@ -60,3 +60,16 @@ def test_a_search_that_is_opened_again_has_its_candidates_and_failed_ones_when_a
     assert open_search(study, "sovr", store).open() == []
     assert [one.index for one in open_search(study, "sovr", store, retry_failed=True).open()] == [1]
     assert settings_of(study, "sovr").id == search_id(study, "sovr")
+
+
+def test_the_lock_of_a_killed_leader_is_not_waited_for(tmp_path, monkeypatch):
+    study, store = tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), open_store(tmp_path / "store")
+    journal = store.local(layout.search_journal(search_id(study, "sovr")))
+    journal.parent.mkdir(parents=True)
+    journal.touch()
+    lock = journal.with_name(f"{journal.name}.lock")
+    lock.symlink_to(journal)
+    monkeypatch.setattr("optuna.storages.journal._file.time.sleep", lambda _: pytest.fail("Optuna waits for the lock"))
+    work = Work(study, store)
+    assert work.next_task() is not None and not lock.is_symlink()
+    work.close()

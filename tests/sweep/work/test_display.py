@@ -1,5 +1,8 @@
 """What people see of a running sweep: plain lines, and how it ended."""
 
+import os
+import socket
+
 from sweep.store.opening import open_store
 from sweep.work.display import Display
 from sweep.work.summary import Failure, Summary, duration
@@ -17,6 +20,17 @@ def test_a_pipe_gets_plain_lines(tmp_path, capsys):
     display.close()
     work.close()
     assert "0 failed; left unknown" in capsys.readouterr().err
+
+
+def test_a_sweep_that_waits_for_another_driver_says_for_whom(tmp_path):
+    study, store = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0]), open_store(tmp_path / "store")
+    other, work = Work(study, store), Work(study, store)
+    assert other.next_task() is not None and work.next_task() is None
+    line = Display("Tiny").line(work)
+    assert f"waiting for process {os.getpid()} on {socket.gethostname()}, which has the rest of this study" in line
+    assert "waiting" not in Display("Tiny").line(other)
+    other.close()
+    work.close()
 
 
 def test_the_summary_names_failures_paths_and_the_way_on():

@@ -1,0 +1,53 @@
+"""Whether a Ray cluster can still work: without its last node, or its head, a driver would wait for ever."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import ray
+
+from sweep.cluster.devices import TrialResources, nodes
+
+LOST_SECONDS = 60.0  # a head that is started again, or a node that replaces another, gets this long
+LOOK_SECONDS = 5.0
+
+
+class Liveness:
+    """Looks from a thread of its own, because calls to a dead head do not return, and says once that all is lost."""
+
+    def __init__(self, resources: TrialResources, lost: Callable[[str], None]) -> None:
+        self.resources, self.lost = resources, lost
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        self._head = (host.strip("[]"), int(port))
+        self._over = threading.Event()
+
+    def __enter__(self) -> Liveness:
+        threading.Thread(target=self._watch, name="liveness", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        seen, missing = time.monotonic(), ""
+        while not self._over.wait(min(LOOK_SECONDS, LOST_SECONDS / 3)):
+            missing = self._missing()
+            if not missing:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > LOST_SECONDS:
+                self.lost(f"{missing} for {LOST_SECONDS:.0f} s; finished work is in the store")
+                return
+
+    def _missing(self) -> str:
+        try:
+            socket.create_connection(self._head, timeout=LOOK_SECONDS).close()
+        except OSError:
+            return f"the head of the Ray cluster ({self._head[0]}:{self._head[1]}) has not answered"
+        try:
+            fit = any(self.resources.fits(node["Resources"]) for node in nodes())
+        except Exception:  # the head died between the two questions, and Ray has many words for that
+            fit = False
+        return "" if fit else f"the Ray cluster has had no living node with {self.resources}"

@@ -1,0 +1,115 @@
+"""A sweep whose Ray is gone ends with one message; what it finished stays, and the command that it names goes on."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sweep.cluster import liveness
+from sweep.cluster.devices import TrialResources
+from sweep.cluster.liveness import Liveness
+from sweep.store.leases import held
+from sweep.store.opening import open_store
+from tests.sweep.tiny_study import TINY, tiny
+
+ROOT = Path(__file__).parents[3]
+RUN = """
+import sys
+from sweep import cli
+from sweep.cluster import liveness
+liveness.LOST_SECONDS = 5.0
+sys.argv = ["sweep", "run", *sys.argv[1:]]
+cli.main()
+"""
+
+
+@pytest.fixture
+def head(monkeypatch):
+    """A cluster of our own making: a port that answers, and the nodes that it lists."""
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
+    monkeypatch.setattr(liveness, "LOST_SECONDS", 0.6)
+    cluster = SimpleNamespace(server=server, nodes=[{"Resources": {"CPU": 2.0}}])
+    monkeypatch.setattr(liveness, "nodes", lambda: cluster.nodes)
+    yield cluster
+    server.close()
+
+
+def lost_within(seconds: float) -> list[str]:
+    reasons: list[str] = []
+    told = threading.Event()
+
+    def lost(reason: str) -> None:
+        reasons.append(reason)
+        told.set()
+
+    with Liveness(TrialResources(0, 1), lost):
+        told.wait(seconds)
+    return reasons
+
+
+def test_a_cluster_with_a_node_that_fits_is_never_lost(head):
+    assert lost_within(2.0) == []
+
+
+def test_a_cluster_without_a_node_that_fits_is_lost(head):
+    head.nodes = [{"Resources": {"GPU": 1.0}}]
+    (reason,) = lost_within(30)
+    assert "no living node with 1 CPU" in reason
+
+
+def test_a_node_that_comes_back_in_time_is_not_missed(head):
+    head.nodes = []
+    threading.Timer(0.3, lambda: head.nodes.append({"Resources": {"CPU": 1.0}})).start()
+    assert lost_within(2.0) == []
+
+
+def test_a_head_that_does_not_answer_is_lost(head):
+    head.server.close()
+    (reason,) = lost_within(30)
+    assert "the head of the Ray cluster (127.0.0.1:" in reason and "has not answered" in reason
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_a_sweep_whose_ray_dies_ends_with_the_command_to_go_on(tmp_path, victim):
+    tiny(tmp_path, methods={"at": {}}, search=None, train={**TINY["train"], "epochs": 20_000})
+    store = tmp_path / "store"
+    words = ["--study", str(tmp_path / "tiny.yaml"), "--store", str(store), "--out", str(tmp_path / "reports")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not list(store.glob("trials/*/resume.pt")):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        os.kill(child(process.pid, victim), signal.SIGKILL)
+        output, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 1 and "Traceback" not in output, output
+    assert "error: the " in output and "to go on: python -m sweep.run --study" in output.splitlines()[-1]
+    assert not held(open_store(store)) and list(store.glob("trials/*/resume.pt"))
+
+
+def child(parent: int, name: str) -> int:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        pid, _, rest = status.read_text().partition(" (")
+        command, _, facts = rest.rpartition(") ")
+        if command == name and facts.split()[1] == str(parent):
+            return int(pid)
+    raise AssertionError(f"no {name} below {parent}")
