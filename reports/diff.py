@@ -219,7 +219,7 @@ def _self_check(paper: Paper) -> list[str]:
             total += 1
             if ours.text != theirs.text or (has_bold and ours.best != theirs.bold):
                 wrong.append(f"table {source.number}, {theirs.key.study} {theirs.key.label}: {theirs.text}")
-        note = "As printed; bold and underline by our rules (Welch, two-sided, Holm, from printed mean, std and n)."
+        note = "As printed; bold and underline by our rules (T3, two-sided, from printed mean, std and n)."
         shown.append(render(replace(table, notes=(note,))))
     verdict = "equal the paper's" if not wrong else f"differ in {len(wrong)}: {'; '.join(wrong)}"
     return [f"Rendered by our tables, its {total} cells {verdict}.", *shown]
