@@ -17,8 +17,14 @@ from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import MARKS as CELL_MARKS
 from reports.tables.table import TableCell, p_text, signed, with_best
 
-MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
-NOT_PRINTED = {**MARKS, "not run": "– not printed"}
+MARKS = {
+    "holds": "✅ holds",
+    "holds where run": "☑ holds where run",
+    "does not hold": "❌ does not hold",
+    "undecided": "❔ undecided",
+    "not run": "– not run",
+}
+NOT_PRINTED = {**MARKS, "holds where run": "☑ holds where printed", "not run": "– not printed"}
 DEPARTING = "¶: judged from numbers that were made with other settings than the study shipped under that name."
 NOISE = (
     "Within noise: a two-sided Welch t-test between the paper's seeds (from its printed mean, std and n) and ours does "
@@ -125,11 +131,8 @@ def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[s
 
 
 def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
-    """A claim about many settings is not settled by the first few."""
-    lacking = claim.counts["not run"]
-    partial = claim.verdict == "holds" and lacking
-    text = marks[claim.verdict] + (" ¶" if claim.departing else "")
-    return text + (f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else "")
+    how_much = claim.says.removeprefix(claim.verdict)
+    return marks[claim.verdict] + how_much + (" ¶" if claim.departing else "")
 
 
 def _rules(judged: list[claims.Claim]) -> str:

@@ -190,7 +190,8 @@ def t3_p(t: float, freedom: float, groups: int) -> float:
     spread = np.exp(grid)
     half = freedom / 2
     density = np.exp(math.log(2) + half * math.log(half) - gammaln(half) + freedom * grid - half * spread**2)
-    beyond = -np.expm1(pairs * np.log1p(-2 * ndtr(-abs(t) * spread)))
+    with np.errstate(divide="ignore"):  # at t = 0 all lie beyond
+        beyond = -np.expm1(pairs * np.log1p(-2 * ndtr(-abs(t) * spread)))
     return float(min(1.0, (density * beyond).sum() * (grid[1] - grid[0])))
 
 

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from reports.claims.calculations import CALCULATIONS
+from reports.claims.margins import PROMINENCE
 from reports.claims.question import Part, Question, listed
-from reports.claims.rules import Decision, Verdict, best, differs, in_range, not_worse, same, trend
+from reports.claims.rules import (
+    NOTHING,
+    Decision,
+    Verdict,
+    best,
+    differs,
+    gain_in_range,
+    in_range,
+    not_less,
+    not_worse,
+    same,
+    trend,
+    turns,
+)
 from reports.statistics import ALPHA, Sample, compare
 from reports.tables.table import p_text, signed
 
@@ -115,6 +130,56 @@ def _trend(question: Question, direction: int) -> list[Part]:
     return [question.part(series, _steps(question, known, direction))]
 
 
+def _not_monotone(question: Question) -> list[Part]:
+    series = [str(label) for label in question.entry["series"]]
+    samples = {label: question.sample(label) for label in series}
+    known = [sample for sample in samples.values() if sample is not None]
+    if len(known) < len(series):
+        return question.missing([label for label, sample in samples.items() if sample is None])
+    decision = turns(known)
+    steps = " → ".join(map(question.text, known))
+    return [question.part(series, decision._replace(evidence=f"{steps}; {decision.evidence}"))]
+
+
+def _measures(question: Question, direction: int) -> list[Part]:
+    """Two measures of one method, seed by seed."""
+    measure, to = str(question.entry["measure"]), str(question.entry["to"])
+    parts = []
+    for label in map(str, question.entry["series"]):
+        difference = question.combined(label, measure, to, -1)
+        if difference is None:
+            parts += question.missing([label])
+        else:
+            decision = differs(difference, NOTHING, direction)
+            evidence = f"{question.name(label)}, {measure} − {to}: {decision.evidence}"
+            parts.append(question.part([label], decision._replace(evidence=evidence)))
+    return parts
+
+
+def _peaks(question: Question) -> list[Part]:
+    """Each expectation of the claim has its methods, number of peaks and checkpoint."""
+    parts = []
+    for expected in question.entry["expected"]:
+        wanted, checkpoint = int(expected["peaks"]), str(expected["checkpoint"])
+        asked = replace(question, entry={**question.entry, "checkpoint": checkpoint, "measure": "margin_peaks"})
+        for label in map(str, listed(expected["first"])):
+            sample = asked.sample(label)
+            if sample is None:
+                parts += question.missing([label])
+            else:
+                counts = ", ".join(f"{count:.0f}" for count in sample.values)
+                evidence = f"{question.name(label)}, {checkpoint}: peaks by seed {counts}, claimed {wanted}"
+                verdict = _unanimous([count == wanted for count in sample.values])
+                parts.append(asked.part([label], Decision(verdict, evidence)))
+    return parts
+
+
+def _unanimous(shown: Sequence[bool]) -> Verdict:
+    if len(shown) < 2 or len(set(shown)) > 1:
+        return "undecided"
+    return "holds" if shown[0] else "does not hold"
+
+
 def _falling_attack(question: Question) -> list[Part]:
     parts = []
     for label in question.labels("first"):
@@ -201,6 +266,11 @@ KINDS: dict[str, Kind] = {
         "Holds if the 95 % interval of the difference lies above −{within} (percentage points, a margin of ours), does "
         "not hold if the first is significantly lower.",
     ),
+    "not_less": Kind(
+        lambda question: _pairs(question, partial(not_less, share=question.entry["within"])),
+        "Holds if the 95 % interval of the difference lies above −{within:.0%} of the second's mean (a margin of "
+        "ours), does not hold if the first is significantly lower.",
+    ),
     "same": Kind(
         lambda question: _pairs(question, partial(same, share=question.entry["within"])),
         "Holds if the 95 % interval of the difference lies within ±{within:.0%} of the second's mean (a margin of "
@@ -221,8 +291,36 @@ KINDS: dict[str, Kind] = {
     ),
     "range": Kind(
         _range,
-        "Holds if the 95 % interval lies inside the claimed range, does not hold if it lies outside; where no spread "
-        "is known by the means alone, no test.",
+        "Holds if the 95 % interval lies inside the claimed range, does not hold if it lies outside; undecided where "
+        "no spread is known.",
+    ),
+    "gain_in_range": Kind(
+        lambda question: _pairs(
+            question, partial(gain_in_range, low=question.entry["low"], high=question.entry["high"])
+        ),
+        "Holds if the first is significantly higher than the second and the 95 % interval of the gain meets the "
+        "claimed range ({low} to {high}, whose ends are themselves measured), does not hold if it lies outside.",
+    ),
+    "not_monotone": Kind(
+        _not_monotone,
+        "Holds if a later value is significantly below an earlier one (Holm over all pairs), does not hold if every "
+        "step rises significantly.",
+    ),
+    "measure_greater": Kind(
+        lambda question: _measures(question, 1),
+        "Holds if the first measure is significantly above the second within the same trainings (Student's t-test of "
+        "the differences seed by seed), does not hold if significantly below.",
+    ),
+    "measure_lower": Kind(
+        lambda question: _measures(question, -1),
+        "Holds if the first measure is significantly below the second within the same trainings (Student's t-test of "
+        "the differences seed by seed), does not hold if significantly above.",
+    ),
+    "peaks": Kind(
+        _peaks,
+        "By counting, no test: peaks of the training images' margin losses, smoothed with Silverman's bandwidth, that "
+        f"stand out by {PROMINENCE:.0%} of the highest. Holds if every seed has the claimed number, does not hold if "
+        "none has, undecided with a single seed.",
     ),
     "rising": Kind(
         lambda question: _trend(question, 1),
