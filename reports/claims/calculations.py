@@ -28,7 +28,7 @@ def _losses(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _many_logits() -> Iterator[np.ndarray]:
     """DRAWS vectors in all, of few and many classes, from nearly equal to far apart."""
     draws = np.random.default_rng(0)
-    kinds = [(classes, scale) for classes in (2, 3, 10, 100) for scale in (0.1, 1.0, 3.0, 10.0, 30.0)]
+    kinds = [(classes, scale) for classes in (2, 3, 10, 30) for scale in (0.1, 1.0, 3.0, 10.0, 30.0)]
     for classes, scale in kinds:
         yield scale * draws.standard_normal((DRAWS // len(kinds), classes))
 
@@ -46,12 +46,12 @@ def _ordered() -> tuple[bool, bool]:
 
 def ovr_above_ce() -> Verdict:
     holds = _ordered()[1]
-    return holds, f"{'never' if holds else 'sometimes'} violated in {DRAWS:,} random logit vectors, K = 2 to 100"
+    return holds, f"{'never' if holds else 'sometimes'} violated in {DRAWS:,} random logit vectors, K = 2 to 30"
 
 
 def slm_below_ce_below_ovr() -> Verdict:
     holds = all(_ordered())
-    return holds, f"{'never' if holds else 'sometimes'} violated in {DRAWS:,} random logit vectors, K = 2 to 100"
+    return holds, f"{'never' if holds else 'sometimes'} violated in {DRAWS:,} random logit vectors, K = 2 to 30"
 
 
 @cache
@@ -74,7 +74,7 @@ def closed_forms() -> Verdict:
     times = np.linspace(0.0, 100.0, 51)
     largest = 0.0
     for classes in (2, 10, 100):
-        for weight in WEIGHTS:
+        for weight in (0.5, 5.0):
             for loss, closed in (("ovr", ovr_logits(weight, times)), ("ce", ce_logits(classes, weight, times))):
                 flow = solve_ivp(
                     lambda _, logits, loss=loss, weight=weight: weight * SLOPES[loss](logits),
@@ -89,7 +89,7 @@ def closed_forms() -> Verdict:
                     largest, *(float(np.abs(one - two).max()) for one, two in zip(found, closed, strict=True))
                 )
     return largest < 1e-6, (
-        f"largest difference of a logit from scipy's DOP853 {largest:.0e}, K = 2, 10, 100, w = 0.1 to 5, t up to 100"
+        f"largest difference of a logit from scipy's DOP853 {largest:.0e}, K = 2, 10, 100, w = 0.5 and 5, t up to 100"
     )
 
 

@@ -125,13 +125,13 @@ def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Cl
         str(entry["section"]),
         entry["claim"],
         str(entry["needs"]),
-        _corrected(parts, str(entry["needs"])),
+        corrected(parts, str(entry["needs"])),
         Rule(entry["kind"].replace("_", " "), kind.rule.format(**entry)),
         tuple(one for one in source.paper.contradictions if one.number in entry.get("contradictions", [])),
     )
 
 
-def _corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
+def corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
     """Those that alone could decide the claim must be significant after Holm over all parts that were tested."""
     if sum(part.p is not None for part in parts) < 2:
         return tuple(parts)
