@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -23,9 +22,8 @@ from reports.claims.rules import (
     not_less,
     not_worse,
     same,
-    trend,
-    turns,
 )
+from reports.claims.series import along, falling_attack, not_monotone, peaks
 from reports.statistics import ALPHA, Sample, compare
 from reports.tables.table import p_text, signed
 
@@ -120,27 +118,6 @@ def _range(question: Question) -> list[Part]:
     return [question.part(labels, decision._replace(evidence=f"{shown}, {decision.evidence}"))]
 
 
-def _trend(question: Question, direction: int) -> list[Part]:
-    series = [str(label) for label in question.entry["series"]]
-    samples = [question.sample(label) for label in series]
-    lacking = [label for label, sample in zip(series, samples, strict=True) if sample is None]
-    known = [sample for sample in samples if sample is not None]
-    if lacking:
-        return question.missing(lacking)
-    return [question.part(series, _steps(question, known, direction))]
-
-
-def _not_monotone(question: Question) -> list[Part]:
-    series = [str(label) for label in question.entry["series"]]
-    samples = {label: question.sample(label) for label in series}
-    known = [sample for sample in samples.values() if sample is not None]
-    if len(known) < len(series):
-        return question.missing([label for label, sample in samples.items() if sample is None])
-    decision = turns(known)
-    steps = " → ".join(map(question.text, known))
-    return [question.part(series, decision._replace(evidence=f"{steps}; {decision.evidence}"))]
-
-
 def _measures(question: Question, direction: int) -> list[Part]:
     """Two measures of one method, seed by seed."""
     measure, to = str(question.entry["measure"]), str(question.entry["to"])
@@ -154,50 +131,6 @@ def _measures(question: Question, direction: int) -> list[Part]:
             evidence = f"{question.name(label)}, {measure} − {to}: {decision.evidence}"
             parts.append(question.part([label], decision._replace(evidence=evidence)))
     return parts
-
-
-def _peaks(question: Question) -> list[Part]:
-    """Each expectation of the claim has its methods, number of peaks and checkpoint."""
-    parts = []
-    for expected in question.entry["expected"]:
-        wanted, checkpoint = int(expected["peaks"]), str(expected["checkpoint"])
-        asked = replace(question, entry={**question.entry, "checkpoint": checkpoint, "measure": "margin_peaks"})
-        for label in map(str, listed(expected["first"])):
-            sample = asked.sample(label)
-            if sample is None:
-                parts += question.missing([label])
-            else:
-                counts = ", ".join(f"{count:.0f}" for count in sample.values)
-                evidence = f"{question.name(label)}, {checkpoint}: peaks by seed {counts}, claimed {wanted}"
-                verdict = _unanimous([count == wanted for count in sample.values])
-                parts.append(asked.part([label], Decision(verdict, evidence)))
-    return parts
-
-
-def _unanimous(shown: Sequence[bool]) -> Verdict:
-    if len(shown) < 2 or len(set(shown)) > 1:
-        return "undecided"
-    return "holds" if shown[0] else "does not hold"
-
-
-def _falling_attack(question: Question) -> list[Part]:
-    parts = []
-    for label in question.labels("first"):
-        found = [question.sample(label, str(attack)) for attack in question.entry["series"]]
-        known = [sample for sample in found if sample is not None]
-        if len(known) < len(found):
-            parts += question.missing([label])
-        else:
-            decision = _steps(question, known, -1)
-            evidence = f"{question.name(label)}: {decision.evidence}"
-            parts.append(question.part([label], decision._replace(evidence=evidence)))
-    return parts
-
-
-def _steps(question: Question, samples: Sequence[Sample], direction: int) -> Decision:
-    decision = trend(samples, direction)
-    steps = " → ".join(map(question.text, samples))
-    return decision._replace(evidence=f"{steps}; {decision.evidence}")
 
 
 def _least(question: Question) -> list[Part]:
@@ -302,7 +235,7 @@ KINDS: dict[str, Kind] = {
         "claimed range ({low} to {high}, whose ends are themselves measured), does not hold if it lies outside.",
     ),
     "not_monotone": Kind(
-        _not_monotone,
+        not_monotone,
         "Holds if a later value is significantly below an earlier one (Holm over all pairs), does not hold if every "
         "step rises significantly.",
     ),
@@ -317,23 +250,23 @@ KINDS: dict[str, Kind] = {
         "the differences seed by seed), does not hold if significantly above.",
     ),
     "peaks": Kind(
-        _peaks,
+        peaks,
         "By counting, no test: peaks of the training images' margin losses, smoothed with Silverman's bandwidth, that "
         f"stand out by {PROMINENCE:.0%} of the highest. Holds if every seed has the claimed number, does not hold if "
         "none has, undecided with a single seed.",
     ),
     "rising": Kind(
-        lambda question: _trend(question, 1),
+        lambda question: along(question, 1),
         "Holds if every step rises (by the means alone, no test) and the last is significantly above the first, does "
         "not hold if a step falls significantly (Holm over the steps).",
     ),
     "falling": Kind(
-        lambda question: _trend(question, -1),
+        lambda question: along(question, -1),
         "Holds if every step falls (by the means alone, no test) and the last is significantly below the first, does "
         "not hold if a step rises significantly (Holm over the steps).",
     ),
     "falling_attack": Kind(
-        _falling_attack,
+        falling_attack,
         "Holds if the accuracy falls from attack to attack (by the means alone, no test) and significantly from the "
         "first to the last, does not hold if it rises significantly at a step (Holm over the steps).",
     ),
