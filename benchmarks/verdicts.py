@@ -313,16 +313,20 @@ def _claim_of_four(needs: str) -> Callable[[list[Sample]], Decision]:
     return judged
 
 
+def verdict_shares(means: Sequence[float], judged: Callable[[list[Sample]], Decision], n: int) -> tuple[float, float]:
+    """Of the runs that hold and that do not."""
+    values = np.random.default_rng([n, len(means)]).standard_normal((CLAIM_RUNS, len(means), n))
+    values += np.asarray(means, dtype=float)[:, None]
+    found: Counter[str] = Counter()
+    for row in zip(values.mean(axis=2).tolist(), values.std(axis=2, ddof=1).tolist(), strict=True):
+        found[judged([Sample(mean, std, n) for mean, std in zip(*row, strict=True)]).verdict] += 1
+    return found["holds"] / CLAIM_RUNS, found["does not hold"] / CLAIM_RUNS
+
+
 def claims() -> str:
     rows = []
     for rule, situation, means, judged in claim_cases():
-        shares = []
-        for n in (3, 10):
-            draws = np.random.default_rng([n, len(means)])
-            found: Counter[str] = Counter()
-            for values in draws.standard_normal((CLAIM_RUNS, len(means), n)) + np.asarray(means)[:, None]:
-                found[judged([Sample.of(one) for one in values]).verdict] += 1
-            shares += [found["holds"] / CLAIM_RUNS, found["does not hold"] / CLAIM_RUNS]
+        shares = [share for n in (3, 10) for share in verdict_shares(means, judged, n)]
         rows.append([rule, situation, *map(percent, shares)])
     headers = ["rule", "truth", "n = 3: holds", "does not hold", "n = 10: holds", "does not hold"]
     return "Rules of claims, standard deviation 1, % of runs with each verdict.\n\n" + table(headers, rows)
