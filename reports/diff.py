@@ -17,8 +17,14 @@ from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import MARKS as CELL_MARKS
 from reports.tables.table import TableCell, p_text, signed, with_best
 
-MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "❔ undecided", "not run": "– not run"}
-NOT_PRINTED = {**MARKS, "not run": "– not printed"}
+MARKS = {
+    "holds": "✅ holds",
+    "holds where run": "☑ holds where run",
+    "does not hold": "❌ does not hold",
+    "undecided": "❔ undecided",
+    "not run": "– not run",
+}
+NOT_PRINTED = {**MARKS, "holds where run": "☑ holds where printed", "not run": "– not printed"}
 DEPARTING = "¶: judged from numbers that were made with other settings than the study shipped under that name."
 NOISE = (
     "Within noise: a two-sided Welch t-test between the paper's seeds (from its printed mean, std and n) and ours does "
@@ -125,11 +131,8 @@ def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[s
 
 
 def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
-    """A claim about many settings is not settled by the first few."""
-    lacking = claim.counts["not run"]
-    partial = claim.verdict == "holds" and lacking
-    text = marks[claim.verdict] + (" ¶" if claim.departing else "")
-    return text + (f" in the {len(claim.parts) - lacking} of {len(claim.parts)} parts known" if partial else "")
+    how_much = claim.says.removeprefix(claim.verdict)
+    return marks[claim.verdict] + how_much + (" ¶" if claim.departing else "")
 
 
 def _rules(judged: list[claims.Claim]) -> str:
@@ -219,7 +222,7 @@ def _self_check(paper: Paper) -> list[str]:
             total += 1
             if ours.text != theirs.text or (has_bold and ours.best != theirs.bold):
                 wrong.append(f"table {source.number}, {theirs.key.study} {theirs.key.label}: {theirs.text}")
-        note = "As printed; bold and underline by our rules (Welch, two-sided, Holm, from printed mean, std and n)."
+        note = "As printed; bold and underline by our rules (T3, two-sided, from printed mean, std and n)."
         shown.append(render(replace(table, notes=(note,))))
     verdict = "equal the paper's" if not wrong else f"differ in {len(wrong)}: {'; '.join(wrong)}"
     return [f"Rendered by our tables, its {total} cells {verdict}.", *shown]

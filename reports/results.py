@@ -25,6 +25,8 @@ DIAGNOSTICS = {
     "train_potentially_misclassified": 100.0,
     "test_potentially_misclassified": 100.0,
     "gradient_norm_ce_label": 1.0,
+    "gradient_norm_ce_runner_up": 1.0,
+    "gradient_norm_ce_random": 1.0,
     "gradient_norm_logit_max": 1.0,
 }
 MarginEstimator = Literal["diagnostics", "training"]

@@ -1,4 +1,8 @@
-"""How sure a study's differences are: each method against the baseline and the best, over seeds and images."""
+"""How sure a study's differences are: each method against the baseline and the best, over seeds and images.
+
+Against the baseline, which was fixed beforehand, Welch's test decides after Holm; against the best, which the data
+chose, Dunnett's T3. The paired test over shared seeds is shown and decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.power import MOST_SEEDS, Critical, detectable_difference, seeds_needed, t3_critical, welch_critical
 from reports.results import Results
 from reports.statistics import (
-    MOST_SEEDS,
+    ALPHA,
     Comparison,
     compare_family,
-    detectable_difference,
+    compare_with_best,
     mcnemar,
     paired_bootstrap,
-    seeds_needed,
+    paired_p,
     undecided_level,
 )
 from reports.tables.table import Key, TableCell, best_index
@@ -51,7 +56,9 @@ class Versus:
     cell: TableCell
     comparison: Comparison
     over_images: OverImages | None
-    detectable: float | None  # percent points, at the present number of seeds
+    paired: float | None  # p over the seeds that both have
+    shaky: bool  # the one that looks better has lost seeds, which can only flatter it
+    detectable: float | None  # percent points, at the present number of seeds and the table's own level
     needed: int | None  # seeds per method that would probably decide, None if it is decided or cannot be said
 
     @property
@@ -59,9 +66,16 @@ class Versus:
         significant = self.comparison.significant
         if significant is None:
             return self.comparison.undefined
-        if significant:
+        if significant and not self.shaky:
             return "better" if self.comparison.difference > 0 else "worse"
         return "undecided"
+
+    @property
+    def name(self) -> str:
+        """With n where it is not the planned one, and the marks of lost seeds."""
+        sample, lost = self.cell.sample, self.cell.lost
+        n = f" (n={sample.n})" if sample is not None and sample.n != self.cell.planned else ""
+        return self.display + "".join(sign for sign in self.cell.marks if lost and sign in "‡§") + n
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,30 @@ class Tests:
     reference_display: str
     reference_cell: TableCell
     is_best: bool
+    fixed: bool  # the paper's baseline, whatever the data say
     rows: tuple[Versus, ...]
+
+    @property
+    def rule(self) -> str:
+        return f"{'Welch, two-sided, Holm' if self.fixed else 'T3, two-sided'}, α = {ALPHA:g}"
+
+    @property
+    def can_find(self) -> str | None:
+        """What the present seeds can find by this table's own rule; None where no test is possible."""
+        known = sorted(row.detectable for row in self.rows if row.detectable is not None)
+        if not known:
+            return None
+        least, middle, most = (known[place] for place in (0, len(known) // 2, -1))
+        samples = [row.cell.sample for row in self.rows if row.detectable is not None]
+        n = Counter(sample.n for sample in samples if sample is not None).most_common()[0][0]
+        tests = len(known)
+        over = f"over {tests} comparisons" if tests > 1 else "over one comparison"
+        by = f"Welch after Holm {over}" if self.fixed else f"T3 among {tests + 1} methods"
+        between = "" if tests == 1 else f" (median over the methods; {least:.1f} to {most:.1f})"
+        return (
+            f"With n = {n} and the spreads seen here, a true difference to {self.reference_display} must be about "
+            f"{middle:.1f} points{between} for the verdict of this table ({by}) to find it in 4 of 5 repetitions."
+        )
 
 
 def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
@@ -88,32 +125,63 @@ def study_tests(results: Results, study: str, measure: str = "autoattack") -> li
     references = [] if baseline is None else [baseline]
     if baseline is None or (baseline != best and len(cells) > 2):
         references.append(best)
-    return [_tests(results, cells, verdicts, reference, reference == best) for reference in references]
+    return [
+        _tests(results, cells, verdicts, reference, reference == best, reference == baseline)
+        for reference in references
+    ]
 
 
 def _tests(
-    results: Results, cells: list[TableCell], verdicts: dict[str, SeedVerdicts], reference: int, is_best: bool
+    results: Results,
+    cells: list[TableCell],
+    verdicts: dict[str, SeedVerdicts],
+    reference: int,
+    is_best: bool,
+    fixed: bool,
 ) -> Tests:
     base = cells[reference]
     names = results.labels[base.key.study]
-    rows = []
-    family = compare_family([cell.sample for cell in cells], reference)
-    level = undecided_level(family)
-    for cell, comparison in zip(cells, family, strict=True):
-        if comparison is not None and cell.sample is not None and base.sample is not None:
-            undecided = comparison.significant is False
-            rows.append(
-                Versus(
-                    cell.label,
-                    names[cell.label],
-                    cell,
-                    comparison,
-                    over_images(verdicts[cell.label], verdicts[base.label]),
-                    detectable_difference(cell.sample, base.sample),
-                    seeds_needed(cell.sample, base.sample, level) if undecided else None,
-                )
-            )
-    return Tests(base.key.study, base.key.measure, base.label, names[base.label], base, is_best, tuple(rows))
+    samples = [cell.sample for cell in cells]
+    if not fixed:
+        family = compare_with_best(samples, reference)
+        at_first = at_next = t3_critical(1 + sum(one is not None and one.welch is not None for one in family))
+    else:
+        family = compare_family(samples, reference)
+        tests = sum(one is not None and one.welch is not None for one in family)
+        # A lone difference is found at Holm's first step; what is undecided now has some behind it already.
+        at_first, at_next = welch_critical(ALPHA / max(1, tests)), welch_critical(undecided_level(family))
+    rows = [
+        _versus(cell, base, names[cell.label], comparison, verdicts, at_first, at_next)
+        for cell, comparison in zip(cells, family, strict=True)
+        if comparison is not None
+    ]
+    return Tests(base.key.study, base.key.measure, base.label, names[base.label], base, is_best, fixed, tuple(rows))
+
+
+def _versus(
+    cell: TableCell,
+    base: TableCell,
+    display: str,
+    comparison: Comparison,
+    verdicts: dict[str, SeedVerdicts],
+    at_first: Critical,
+    at_next: Critical,
+) -> Versus:
+    assert cell.sample is not None and base.sample is not None
+    ours, theirs = (dict(zip(one.seeds, one.sample.values, strict=True)) for one in (cell, base) if one.sample)
+    shared = [seed for seed in ours if seed in theirs]
+    undecided = comparison.significant is False
+    return Versus(
+        cell.label,
+        display,
+        cell,
+        comparison,
+        over_images(verdicts[cell.label], verdicts[base.label]),
+        paired_p([ours[seed] for seed in shared], [theirs[seed] for seed in shared]),
+        bool((cell if comparison.difference > 0 else base).lost),
+        detectable_difference(cell.sample, base.sample, at_first),
+        seeds_needed(cell.sample, base.sample, at_next) if undecided else None,
+    )
 
 
 def _verdicts(results: Results, cell: TableCell) -> SeedVerdicts:

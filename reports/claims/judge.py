@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from reports.claims.kinds import KINDS
 from reports.claims.question import Part, Question, listed
@@ -20,12 +20,14 @@ from reports.papers.paper import Contradiction
 from reports.statistics import ALPHA, holm
 from reports.tables.table import p_text
 
-ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+ClaimVerdict = Verdict | Literal["holds where run"]
+ORDER: tuple[ClaimVerdict, ...] = ("holds", "holds where run", "does not hold", "undecided", "not run")
 PRINCIPLE = (
     "Significant means by Welch's t-test over seeds, two-sided, α = 0.05; what is neither shown nor refuted is "
     "undecided. What all parts of a claim must show is tested part by part, without a correction; where one part of "
     "several is enough (to support a claim about most or some settings, or to refute one about all) Holm corrects over "
-    "the parts."
+    "the parts. Nothing holds while a planned seed behind it collapsed (‡) or failed (§); a claim of which not all "
+    "parts were run holds where run."
 )
 
 
@@ -49,7 +51,20 @@ class Claim:
         return Counter(part.verdict for part in self.parts)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
+        """A claim about many settings is not settled by the first few."""
+        verdict = self._of_known
+        return "holds where run" if verdict == "holds" and self.counts["not run"] else verdict
+
+    @property
+    def says(self) -> str:
+        """The verdict, with how much of the claim it is about where that is not all."""
+        if self.verdict != "holds where run":
+            return self.verdict
+        return f"holds where run: {len(self.parts) - self.counts['not run']} of {len(self.parts)}"
+
+    @property
+    def _of_known(self) -> Verdict:
         counts = self.counts
         known = len(self.parts) - counts["not run"]
         if not known:
@@ -110,13 +125,13 @@ def _claim(source: Source, entry: dict[str, Any], settings: Iterable[str]) -> Cl
         str(entry["section"]),
         entry["claim"],
         str(entry["needs"]),
-        _corrected(parts, str(entry["needs"])),
+        corrected(parts, str(entry["needs"])),
         Rule(entry["kind"].replace("_", " "), kind.rule.format(**entry)),
         tuple(one for one in source.paper.contradictions if one.number in entry.get("contradictions", [])),
     )
 
 
-def _corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
+def corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
     """Those that alone could decide the claim must be significant after Holm over all parts that were tested."""
     if sum(part.p is not None for part in parts) < 2:
         return tuple(parts)

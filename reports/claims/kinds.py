@@ -9,8 +9,21 @@ from typing import NamedTuple
 import numpy as np
 
 from reports.claims.calculations import CALCULATIONS
+from reports.claims.margins import PROMINENCE
 from reports.claims.question import Part, Question, listed
-from reports.claims.rules import Decision, Verdict, best, differs, in_range, not_worse, same, trend
+from reports.claims.rules import (
+    NOTHING,
+    Decision,
+    Verdict,
+    best,
+    differs,
+    gain_in_range,
+    in_range,
+    not_less,
+    not_worse,
+    same,
+)
+from reports.claims.series import along, falling_attack, not_monotone, peaks
 from reports.statistics import ALPHA, Sample, compare
 from reports.tables.table import p_text, signed
 
@@ -105,34 +118,19 @@ def _range(question: Question) -> list[Part]:
     return [question.part(labels, decision._replace(evidence=f"{shown}, {decision.evidence}"))]
 
 
-def _trend(question: Question, direction: int) -> list[Part]:
-    series = [str(label) for label in question.entry["series"]]
-    samples = [question.sample(label) for label in series]
-    lacking = [label for label, sample in zip(series, samples, strict=True) if sample is None]
-    known = [sample for sample in samples if sample is not None]
-    if lacking:
-        return question.missing(lacking)
-    return [question.part(series, _steps(question, known, direction))]
-
-
-def _falling_attack(question: Question) -> list[Part]:
+def _measures(question: Question, direction: int) -> list[Part]:
+    """Two measures of one method, seed by seed."""
+    measure, to = str(question.entry["measure"]), str(question.entry["to"])
     parts = []
-    for label in question.labels("first"):
-        found = [question.sample(label, str(attack)) for attack in question.entry["series"]]
-        known = [sample for sample in found if sample is not None]
-        if len(known) < len(found):
+    for label in map(str, question.entry["series"]):
+        difference = question.combined(label, measure, to, -1)
+        if difference is None:
             parts += question.missing([label])
         else:
-            decision = _steps(question, known, -1)
-            evidence = f"{question.name(label)}: {decision.evidence}"
+            decision = differs(difference, NOTHING, direction)
+            evidence = f"{question.name(label)}, {measure} − {to}: {decision.evidence}"
             parts.append(question.part([label], decision._replace(evidence=evidence)))
     return parts
-
-
-def _steps(question: Question, samples: Sequence[Sample], direction: int) -> Decision:
-    decision = trend(samples, direction)
-    steps = " → ".join(map(question.text, samples))
-    return decision._replace(evidence=f"{steps}; {decision.evidence}")
 
 
 def _least(question: Question) -> list[Part]:
@@ -201,6 +199,11 @@ KINDS: dict[str, Kind] = {
         "Holds if the 95 % interval of the difference lies above −{within} (percentage points, a margin of ours), does "
         "not hold if the first is significantly lower.",
     ),
+    "not_less": Kind(
+        lambda question: _pairs(question, partial(not_less, share=question.entry["within"])),
+        "Holds if the 95 % interval of the difference lies above −{within:.0%} of the second's mean (a margin of "
+        "ours), does not hold if the first is significantly lower.",
+    ),
     "same": Kind(
         lambda question: _pairs(question, partial(same, share=question.entry["within"])),
         "Holds if the 95 % interval of the difference lies within ±{within:.0%} of the second's mean (a margin of "
@@ -221,21 +224,49 @@ KINDS: dict[str, Kind] = {
     ),
     "range": Kind(
         _range,
-        "Holds if the 95 % interval lies inside the claimed range, does not hold if it lies outside; where no spread "
-        "is known by the means alone, no test.",
+        "Holds if the 95 % interval lies inside the claimed range, does not hold if it lies outside; undecided where "
+        "no spread is known.",
+    ),
+    "gain_in_range": Kind(
+        lambda question: _pairs(
+            question, partial(gain_in_range, low=question.entry["low"], high=question.entry["high"])
+        ),
+        "Holds if the first is significantly higher than the second and the 95 % interval of the gain meets the "
+        "claimed range ({low} to {high}, whose ends are themselves measured), does not hold if it lies outside.",
+    ),
+    "not_monotone": Kind(
+        not_monotone,
+        "Holds if a later value is significantly below an earlier one (Holm over all pairs), does not hold if every "
+        "step rises significantly.",
+    ),
+    "measure_greater": Kind(
+        lambda question: _measures(question, 1),
+        "Holds if the first measure is significantly above the second within the same trainings (Student's t-test of "
+        "the differences seed by seed), does not hold if significantly below.",
+    ),
+    "measure_lower": Kind(
+        lambda question: _measures(question, -1),
+        "Holds if the first measure is significantly below the second within the same trainings (Student's t-test of "
+        "the differences seed by seed), does not hold if significantly above.",
+    ),
+    "peaks": Kind(
+        peaks,
+        "By counting, no test: peaks of the training images' margin losses, smoothed with Silverman's bandwidth, that "
+        f"stand out by {PROMINENCE:.0%} of the highest. Holds if every seed has the claimed number, does not hold if "
+        "none has, undecided with a single seed.",
     ),
     "rising": Kind(
-        lambda question: _trend(question, 1),
+        lambda question: along(question, 1),
         "Holds if every step rises (by the means alone, no test) and the last is significantly above the first, does "
         "not hold if a step falls significantly (Holm over the steps).",
     ),
     "falling": Kind(
-        lambda question: _trend(question, -1),
+        lambda question: along(question, -1),
         "Holds if every step falls (by the means alone, no test) and the last is significantly below the first, does "
         "not hold if a step rises significantly (Holm over the steps).",
     ),
     "falling_attack": Kind(
-        _falling_attack,
+        falling_attack,
         "Holds if the accuracy falls from attack to attack (by the means alone, no test) and significantly from the "
         "first to the last, does not hold if it rises significantly at a step (Holm over the steps).",
     ),

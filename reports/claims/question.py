@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.claims.rules import Decision, Verdict
-from reports.claims.sources import Source
+from reports.claims.sources import Seeds, Source
 from reports.departures import joined
 from reports.statistics import Sample
 from reports.tables.table import Key, Rounding
@@ -39,6 +39,7 @@ class Question:
     setting: str
     epsilon: str | None
     _departures: dict[str, dict[str, None]] = field(default_factory=dict)  # of the labels asked for so far
+    _seeds: dict[str, Seeds] = field(default_factory=dict)  # the fewest of each
 
     @property
     def where(self) -> str:
@@ -70,20 +71,27 @@ class Question:
     def _note(self, key: Key) -> None:
         known = self._departures.setdefault(key.label, {})
         known |= dict.fromkeys(self.source.departures(key))
+        seeds = self.source.seeds(key)
+        if seeds is not None and seeds.used:
+            self._seeds[key.label] = min(seeds, self._seeds.get(key.label, seeds))
 
     def part(self, labels: Sequence[str], decision: Decision) -> Part:
-        """Judged from the numbers of these labels."""
+        """Judged from the numbers of these labels. Nothing holds while a planned seed of theirs collapsed or failed:
+        what is left of a method that does not always train is not the method."""
         found = {self.name(label): self._departures.get(label, {}) for label in labels}
-        return Part(self.where, decision.verdict, decision.evidence, joined(found), decision.p)
+        seeds = {label: self._seeds[label] for label in dict.fromkeys(labels) if label in self._seeds}
+        told = [f"{self.name(label)} {one.text}" for label, one in seeds.items() if one.text]
+        verdict: Verdict = decision.verdict
+        if verdict == "holds" and any(one.lost for one in seeds.values()):
+            verdict = "undecided"
+        return Part(self.where, verdict, "; ".join([decision.evidence, *told]), joined(found), decision.p)
 
     def name(self, label: str) -> str:
         return self.source.display(self.setting, label)
 
     def text(self, sample: Sample) -> str:
-        percent = self.entry.get("measure") not in ("margin", "margin_ratio") and "gradient" not in str(
-            self.entry.get("measure")
-        )
-        return (Rounding() if percent else MARGINS).text(sample)
+        logits = any(word in str(self.entry.get("measure")) for word in ("margin", "gradient"))
+        return (MARGINS if logits else Rounding()).text(sample)
 
     def missing(self, labels: Sequence[str]) -> list[Part]:
         lacking = [self.name(label) for label in labels]

@@ -41,6 +41,11 @@ def not_worse(one: Sample, two: Sample, within: float) -> Decision:
     return Decision("holds" if _by_sign(above, 1) == "holds" else "undecided", evidence, above.welch)
 
 
+def not_less(one: Sample, two: Sample, share: float) -> Decision:
+    """As `not_worse`, the margin a share of `two`."""
+    return not_worse(one, two, share * abs(two.mean))
+
+
 def same(one: Sample, two: Sample, share: float) -> Decision:
     """The 95 % interval of the difference lies within this share of `two`, and the difference is not significant."""
     result = compare(one, two)
@@ -52,14 +57,40 @@ def same(one: Sample, two: Sample, share: float) -> Decision:
 
 
 def in_range(one: Sample, two: Sample | None, low: float, high: float) -> Decision:
-    """`one`, or its difference to `two`, by its 95 % interval; by the mean alone where no test is possible."""
+    """`one`, or its difference to `two`, by its 95 % interval."""
     result = compare(one, two or NOTHING)
     if result.low is None or result.high is None:
-        # Rounded printed means: 5.9 must count as inside [5.9, 12.2].
-        inside = low - 1e-9 <= round(result.difference, 6) <= high + 1e-9
-        return Decision("holds" if inside else "does not hold", "by the mean alone, no spread known")
+        side = "inside" if low <= round(result.difference, 6) <= high else "outside"
+        return Decision("undecided", f"{side} the range, but no spread is known, so no test")
     verdict, p = _between(one, two or NOTHING, low, high)
     return Decision(verdict, _interval(result).removeprefix(", "), p)
+
+
+def gain_in_range(one: Sample, two: Sample, low: float, high: float) -> Decision:
+    """Significantly above `two`, by an amount whose 95 % interval meets the range.
+
+    The ends of such a range are themselves measured gains: no interval around them lies inside it.
+    """
+    result = compare(one, two)
+    evidence = shown(result) + _interval(result)
+    outside, p = _between(one, two, low, high)
+    if outside == "does not hold":
+        return Decision("does not hold", evidence, p)
+    return Decision("holds" if _by_sign(result, 1) == "holds" else "undecided", evidence, result.welch)
+
+
+def turns(samples: Sequence[Sample]) -> Decision:
+    """A later one is significantly below an earlier one; refuted if every step rises significantly."""
+    pairs = [(early, late) for late in range(len(samples)) for early in range(late)]
+    results = [compare(samples[late], samples[early]) for early, late in pairs]
+    back = _smallest_contrary(results, 1)
+    evidence = "no later value below an earlier one" if back is None else f"the clearest fall: {_p(back)} after Holm"
+    if back is not None and back < ALPHA:
+        return Decision("holds", evidence, back)
+    steps = [compare(after, before) for before, after in pairwise(samples)]
+    if all(_by_sign(step, 1) == "holds" for step in steps):
+        return Decision("does not hold", evidence, max(step.welch for step in steps if step.welch is not None))
+    return Decision("undecided", evidence, back)
 
 
 def trend(samples: Sequence[Sample], direction: int) -> Decision:

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
+from reports.claims.margins import OF_COURSE, OF_IMAGES
 from reports.departures import Departures
 from reports.papers.paper import Paper
-from reports.results import Results
+from reports.results import Planned, Results
 from reports.statistics import Sample
 from reports.tables.table import Key, TableCell
+
+
+class Seeds(NamedTuple):
+    """How many of a number's planned seeds are in it, and where the others went."""
+
+    used: int
+    planned: int
+    collapsed: int = 0
+    failed: int = 0
+
+    @property
+    def lost(self) -> bool:
+        """Not merely still to come."""
+        return self.collapsed + self.failed > 0
+
+    @property
+    def text(self) -> str:
+        """Empty where all are in it."""
+        if self.used == self.planned:
+            return ""
+        gone = [f"{self.collapsed} collapsed ‡"] * (self.collapsed > 0) + [f"{self.failed} failed §"] * (
+            self.failed > 0
+        )
+        return ", ".join([f"n = {self.used} of {self.planned}", *gone])
 
 
 class Source(Protocol):
@@ -19,6 +45,10 @@ class Source(Protocol):
 
     def combined(self, first: Key, second: Key, sign: int) -> Sample | None:
         """Sum (sign 1) or difference (-1) of two measures of one method."""
+        ...
+
+    def seeds(self, key: Key) -> Seeds | None:
+        """None where nothing is known of the plan."""
         ...
 
     def departures(self, key: Key) -> tuple[str, ...]:
@@ -41,8 +71,33 @@ class Ours:
         """Empty where the study has no such label: another of the same method is not what the claim is about."""
         if key not in self._cells:
             known = key.label in self.results.labels.get(key.study, {})
-            self._cells[key] = self.results.cell(key) if known else TableCell(key)
+            made = self._from_margins if key.measure in (*OF_IMAGES, *OF_COURSE) else self.results.cell
+            self._cells[key] = made(key) if known else TableCell(key)
         return self._cells[key]
+
+    def _from_margins(self, key: Key) -> TableCell:
+        """A measure that no table shows, from the arrays of the diagnostics or from the training's curve."""
+        plain = self.results.cell(replace(key, measure="margin"))
+        planned = self.results.seeds(key.study, key.label)
+        found = {one.seed: self._of_training(key, one) for one in planned if one.status == "done"}
+        values = {seed: value for seed, value in sorted(found.items()) if value is not None}
+        sample = Sample.of(list(values.values())) if values else None
+        return replace(plain, sample=sample, seeds=tuple(values))
+
+    def _of_training(self, key: Key, planned: Planned) -> float | None:
+        data = self.results.data
+        if key.measure in OF_COURSE:
+            curve = data.curve(planned.trial)
+            return OF_COURSE[key.measure](curve["train_margin"].to_numpy(float)) if "train_margin" in curve else None
+        checkpoint = key.checkpoint or self.results.shown_checkpoint(key.study)
+        diagnostics = data.diagnostics(planned.trial, checkpoint, key.study)
+        margins = diagnostics.arrays.get("train_margin") if diagnostics is not None else None
+        return None if margins is None or not len(margins) else OF_IMAGES[key.measure](margins.astype(float))
+
+    def seeds(self, key: Key) -> Seeds | None:
+        cell = self._cell(key)
+        used = cell.sample.n if cell.sample is not None else 0
+        return Seeds(used, cell.planned, cell.collapsed, cell.failed) if cell.planned else None
 
     def sample(self, key: Key) -> Sample | None:
         return self._cell(key).sample
@@ -56,7 +111,7 @@ class Ours:
         return Sample.of([by_seed[0][seed] + sign * by_seed[1][seed] for seed in seeds]) if seeds else None
 
     def departures(self, key: Key) -> tuple[str, ...]:
-        return self._departures.of(self._cell(key))
+        return self._departures.of(self._cell(key))  # what is made from margins keeps the margins' key
 
     def display(self, study: str, label: str) -> str:
         return self.results.labels.get(study, {}).get(label, label.upper())
@@ -83,6 +138,9 @@ class InPrint:
         if one is None or two is None:
             return None
         return Sample(one.mean + sign * two.mean, math.hypot(one.std, two.std), min(one.n, two.n))
+
+    def seeds(self, key: Key) -> Seeds | None:
+        return None
 
     def departures(self, key: Key) -> tuple[str, ...]:
         return ()

@@ -13,7 +13,10 @@ CHECKPOINTS = {
     "best_test": "the epoch with the best PGD accuracy on the test set (best@test)",
     "best_validation": "the epoch with the best PGD accuracy on held-out training images (best@validation)",
 }
-DECISION = "Welch's t-test, two-sided, α = 0.05, Holm-corrected within the {family}"
+DECISION = (
+    "Dunnett's T3 over all pairs of the {family}, two-sided, α = 0.05: it allows for unequal spreads and for a best "
+    "that the data chose"
+)
 
 
 def finish(table: Table, notes: Iterable[str]) -> Table:

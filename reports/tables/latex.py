@@ -128,8 +128,8 @@ def numbers(results: Results, tables: Iterable[Table]) -> str:
             if spread:
                 lines.append(_macro(f"{name}Std", f"${spread}$"))
             lines.append(_macro(f"{name}N", str(cell.sample.n)))
-            if cell.against_best is not None and cell.against_best.welch_holm is not None:
-                lines.append(_macro(f"{name}P", f"${p_text(cell.against_best.welch_holm)}$"))
+            if cell.against_best is not None and cell.against_best.deciding is not None:
+                lines.append(_macro(f"{name}P", f"${p_text(cell.against_best.deciding)}$"))
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ NUMBER = re.compile(r"-?[\d.]+(±[\d.]+)?")
 HEADER = (
     *("table", "number", "block", "row", "column", "study", "label", "measure", "epsilon", "checkpoint"),
     *("shown", "mean", "std", "n", "planned", "low95", "high95", "seeds", "values", "best", "tied"),
-    *("difference_to_best", "p_student", "p_welch", "p_student_holm", "p_welch_holm", "hedges_g"),
+    *("difference_to_best", "p_student", "p_welch", "p_t3", "hedges_g"),
     *("autoattack_warned", "collapsed", "failed", "departs_from_paper"),
 )
 
@@ -42,11 +42,7 @@ def _line(cell: TableCell) -> tuple[Any, ...]:
         if sample is not None
         else (None, None, None, 0)
     )
-    tests = (
-        (test.difference, test.student, test.welch, test.student_holm, test.welch_holm, test.hedges_g)
-        if test is not None
-        else (None,) * 6
-    )
+    tests = (test.difference, test.student, test.welch, test.t3, test.hedges_g) if test is not None else (None,) * 5
     return (
         *(key.study, cell.label or key.label, key.measure, key.epsilon, key.checkpoint),
         *known,

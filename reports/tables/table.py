@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from reports.statistics import NO_SPREAD, Comparison, Sample, compare_family
+from reports.statistics import NO_SPREAD, Comparison, Sample, compare_with_best
 
 MARKS = {
     "†": "AutoAttack warned about this model: its gradients may mislead the attack.",
@@ -82,6 +82,11 @@ class TableCell:
         """What the marks say of this very cell."""
         said = [f"{sign} {MARKS[sign]}" for sign in self.marks]
         return " ".join([*said, "; ".join(self.departs)]).strip()
+
+    @property
+    def lost(self) -> int:
+        """Planned seeds that are in no mean, for good: collapsed or failed."""
+        return self.collapsed + self.failed
 
     @property
     def untested(self) -> bool:
@@ -229,7 +234,7 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     index = best_index(samples, best)
     if index is None:
         return cells
-    comparisons = compare_family(samples, index)
+    comparisons = compare_with_best(samples, index)
     winner = samples[index]
     marked = []
     for cell, comparison in zip(cells, comparisons, strict=True):

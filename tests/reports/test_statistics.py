@@ -4,24 +4,25 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 from statsmodels.stats import contingency_tables
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower
 
+from reports.power import detectable_difference, power, seeds_needed, t3_critical, welch_critical
 from reports.statistics import (
     Sample,
     compare,
     compare_family,
-    detectable_difference,
-    detectable_effect,
+    compare_with_best,
     holm,
     interval,
     mcnemar,
     paired_bootstrap,
-    seeds_needed,
+    paired_p,
+    t3_p,
     undecided_level,
-    welch_power,
+    welch_t,
 )
 
 SOVR, EWAT, AT = Sample(49.4, 0.3, 3), Sample(48.2, 0.7, 3), Sample(48.0, 0.2, 3)
@@ -108,42 +109,138 @@ def test_a_family_is_corrected_over_its_tests_only():
     assert family[1].significant and not family[3].significant
 
 
-def test_the_detectable_difference_is_found_in_four_of_five_simulations():
+def largest_modulus_tail(t, freedom, pairs):
+    """By adaptive quadrature over the spread, an independent way to what t3_p computes."""
+
+    half = freedom / 2
+    scale = math.log(2) + half * math.log(half) - special.gammaln(half)
+
+    def integrand(spread):
+        density = math.exp(scale + (freedom - 1) * math.log(spread) - half * spread**2)
+        return density * (1 - (1 - 2 * special.ndtr(-t * spread)) ** pairs)
+
+    return integrate.quad(integrand, 1e-12, 12, limit=500, epsabs=1e-12)[0]
+
+
+@pytest.mark.parametrize("groups", [2, 3, 9])
+@pytest.mark.parametrize(
+    ("t", "freedom"), [(2.5, 4.0), (8.0, 2.1), (30.0, 1.0), (3.2, 18.0), (3.0, 230.0), (3.0, 500.0)]
+)
+def test_t3_is_the_tail_of_the_studentized_maximum_modulus(t, freedom, groups):
+    pairs = groups * (groups - 1) // 2
+    assert t3_p(t, freedom, groups) == pytest.approx(largest_modulus_tail(t, freedom, pairs), rel=1e-6)
+
+
+def test_t3_has_the_published_critical_values():
+    # Stoline and Ury (1979), 5 %, ten pairs, at 5, 10, 20 and 60 degrees of freedom.
+    assert t3_critical(5)(np.array([5.0, 10.0, 20.0, 60.0])) == pytest.approx([4.31, 3.47, 3.11, 2.90], abs=0.005)
+
+
+def test_between_two_methods_t3_is_welch():
+    (none, one) = compare_with_best([SOVR, EWAT], 0)
+    assert none is None
+    assert one.t3 == pytest.approx(one.welch, rel=1e-9)
+    assert one.deciding == one.t3
+
+
+def test_t3_lies_between_games_howell_and_bonferroni():
+    methods = [Sample(mean, std, 3) for mean, std in ((50, 0.3), (48, 0.6), (47, 0.2), (49.5, 1.0))]
+    for sample, one in zip(methods[1:], compare_with_best(methods, 0)[1:], strict=True):
+        t, freedom = welch_t(sample, methods[0])
+        games_howell = stats.studentized_range.sf(abs(t) * math.sqrt(2), 4, freedom)
+        assert games_howell < one.t3 < min(1.0, 6 * one.welch)
+
+
+def test_the_best_is_compared_with_those_that_can_be_tested():
+    found = compare_with_best([SOVR, None, AT, Sample.of([40.0]), EWAT], 0)
+    assert found[0] is None and found[1] is None
+    assert found[3].significant is None and "n=1" in found[3].undefined
+    t, freedom = welch_t(AT, SOVR)
+    assert found[2].t3 == t3_p(t, freedom, 3)
+    assert compare_with_best([None, AT], 0) == [None, None]
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_nine_equal_methods_are_told_from_the_best_in_at_most_one_of_twenty_studies(n):
+    draws = np.random.default_rng(n)
+    spreads = np.r_[np.full(8, 5.0), 1.0]
+    studies = 800
+    wrong = {"t3": 0, "holm": 0}
+    for values in draws.normal(0, 1, (studies, 9, n)) * spreads[None, :, None]:
+        samples = [Sample.of(row) for row in values]
+        best = int(np.argmax([sample.mean for sample in samples]))
+        wrong["t3"] += any(one is not None and one.significant for one in compare_with_best(samples, best))
+        wrong["holm"] += any(one is not None and one.significant for one in compare_family(samples, best))
+    assert wrong["t3"] / studies < 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert wrong["holm"] > wrong["t3"]
+
+
+def test_the_paired_test_is_scipys():
+    first, second = [50.1, 49.2, 50.4], [48.0, 47.5, 48.1]
+    assert paired_p(first, second) == pytest.approx(stats.ttest_rel(first, second).pvalue, rel=1e-10)
+    assert paired_p([1.0], [2.0]) is None
+    assert paired_p([1.0, 2.0], [2.0, 3.0]) is None
+
+
+@pytest.mark.parametrize("level", [0.05, 0.05 / 11])
+@pytest.mark.parametrize(
+    ("stds", "n"), [((1, 1), 2), ((1, 1), 3), ((3, 1), 3), ((9, 0.3), 3), ((9, 0.3), 2), ((2, 1), 10)]
+)
+def test_the_detectable_difference_is_found_in_four_of_five_simulations(stds, n, level):
+    difference = detectable_difference(Sample(0, stds[0], n), Sample(0, stds[1], n), welch_critical(level))
     draws = np.random.default_rng(0)
-    effect = detectable_effect(3)
-    first, second = draws.normal(effect, 1, (20_000, 3)), draws.normal(0, 1, (20_000, 3))
-    found = (stats.ttest_ind(first, second, axis=1).pvalue < 0.05).mean()
+    first, second = draws.normal(difference, stds[0], (20_000, n)), draws.normal(0, stds[1], (20_000, n))
+    found = (stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue < level).mean()
     assert found == pytest.approx(0.8, abs=0.01)
-    assert detectable_difference(Sample(1, 0.5, 3), Sample(0, 0.5, 3)) == pytest.approx(0.5 * effect)
-    assert math.isinf(detectable_effect(1))
+
+
+def test_what_the_best_can_be_told_from_is_found_in_four_of_five_simulations():
+    first, second = Sample(0, 2.0, 3), Sample(0, 0.5, 3)
+    difference = detectable_difference(first, second, t3_critical(9))
+    draws = np.random.default_rng(0)
+    others = [Sample(-1000, 1.0, 3)] * 7
+    found = 0
+    for _ in range(1000):
+        pair = [Sample.of(draws.normal(mean, one.std, 3)) for mean, one in ((difference, first), (0, second))]
+        found += bool(compare_with_best([*pair, *others], 0)[1].significant)
+    assert found / 1000 == pytest.approx(0.8, abs=0.04)
+
+
+def test_a_difference_that_cannot_be_tested_cannot_be_found():
+    assert detectable_difference(Sample.of([1.0]), AT, welch_critical()) is None
+    assert detectable_difference(Sample(1, 0, 3), Sample(0, 0, 3), welch_critical()) is None
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10, 50, 200])
-def test_the_detectable_effect_is_that_of_statsmodels(seeds):
-    expected = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8, alternative="two-sided")
-    assert detectable_effect(seeds) == pytest.approx(float(np.squeeze(expected)), rel=1e-4)
+def test_with_students_critical_value_the_power_is_that_of_statsmodels(seeds):
+    effect = float(np.squeeze(TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8)))
+    student = stats.t.ppf(0.975, 2 * (seeds - 1))
+    found = power(effect, (1.0, 1.0), (seeds, seeds), lambda freedom: np.full_like(freedom, student))
+    assert found == pytest.approx(0.8, abs=1e-3)  # statsmodels also counts the wrong sign
 
 
 @pytest.mark.parametrize("level", [0.05, 0.05 / 8])
 @pytest.mark.parametrize(("difference", "std"), [(3, 1), (2, 0.3), (1, 1)])
 def test_welch_finds_the_difference_with_the_seeds_needed_in_four_of_five_simulations(difference, std, level):
     observed = Sample(50 + difference, 1, 3), Sample(50, std, 3)
-    needed = seeds_needed(*observed, level)
+    needed = seeds_needed(*observed, welch_critical(level))
     draws = np.random.default_rng(0)
 
     def found(n):
         first, second = draws.normal(50 + difference, 1, (20_000, n)), draws.normal(50, std, (20_000, n))
         return (stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue < level).mean()
 
-    assert found(needed) == pytest.approx(welch_power(*observed, needed, level), abs=0.01)
+    assert found(needed) == pytest.approx(
+        power(difference, (1, std), (needed, needed), welch_critical(level)), abs=0.01
+    )
     assert found(needed) > 0.79 and (needed == 4 or found(needed - 1) < 0.81)
 
 
 def test_seeds_needed_are_more_than_there_are_or_unknown():
-    assert seeds_needed(Sample(60, 1, 3), Sample(50, 1, 5)) == 4
-    assert seeds_needed(Sample(50, 1, 3), Sample(50, 1, 3)) is None
-    assert seeds_needed(Sample(60, 0, 3), Sample(50, 0, 3)) is None
-    assert seeds_needed(Sample.of([50.0]), Sample.of([49.0])) is None
+    assert seeds_needed(Sample(60, 1, 3), Sample(50, 1, 5), welch_critical()) == 4
+    assert seeds_needed(Sample(50, 1, 3), Sample(50, 1, 3), welch_critical()) is None
+    assert seeds_needed(Sample(60, 0, 3), Sample(50, 0, 3), welch_critical()) is None
+    assert seeds_needed(Sample.of([50.0]), Sample.of([49.0]), welch_critical()) is None
 
 
 @pytest.mark.parametrize("middle", [49.4, 48.8])  # with p below and above 0.05 before Holm
@@ -153,7 +250,7 @@ def test_the_seeds_advised_give_the_verdict_after_holm_in_four_of_five_simulatio
     compared = compare_family(family, 0)
     assert compared[1].significant is False and compared[2].significant
     assert undecided_level(compared) == pytest.approx(0.05 / 3)
-    needed = seeds_needed(first, base, undecided_level(compared))
+    needed = seeds_needed(first, base, welch_critical(undecided_level(compared)))
     draws = np.random.default_rng(0)
     decided = 0
     for _ in range(1000):

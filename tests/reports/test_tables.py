@@ -61,7 +61,7 @@ def test_the_main_table_has_a_column_per_label_and_marks_the_best(store):
     robust = row(table, "AutoAttack")
     assert [cell.text for cell in robust.values()] == ["48.0±0.2", "48.2±0.7", "49.4±0.3"]
     assert [cell.best for cell in robust.values()] == [False, False, True]
-    # Holm over two tests: AT stays significantly below the best, EWAT does not.
+    # T3 over three pairs: AT stays significantly below the best, EWAT does not.
     assert [cell.tied for cell in robust.values()] == [False, True, False]
     assert [cell.text for cell in row(table, "PGD-20").values()] == ["50.0±0.2", "50.2±0.7", "51.4±0.3"]
     assert all(cell.best for cell in row(table, "Clean").values())
@@ -192,9 +192,8 @@ def test_captions_name_protocol_checkpoint_attack_radius_and_test(store, tmp_pat
         "best_test",
         "AutoAttack",
         "ε = 8/255",
-        "Welch",
+        "Dunnett's T3",
         "two-sided",
-        "Holm",
         "ddof=1",
         "1,000",
     ):
@@ -208,8 +207,8 @@ def test_the_tests_table_gives_both_p_values_and_the_way_to_decide(store, tmp_pa
     line = next(line for line in against_best.splitlines() if line.startswith("| EWAT"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4:6] == ["0.052", "0.081"] and "undecided" in cells
-    assert "`python -m sweep.run --study digits --methods sovr,ewat --seeds 0-5`" in text
-    assert "EWAT against SOVR: if means and spreads stay as observed, about 3 more seeds would decide this" in text
+    assert "`python -m sweep.run --study digits --methods sovr,ewat --seeds 0-6`" in text
+    assert "EWAT against SOVR: if means and spreads stay as observed, about 4 more seeds would decide this" in text
 
 
 def test_names_cannot_break_the_table(store, tmp_path):

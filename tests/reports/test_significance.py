@@ -1,0 +1,71 @@
+"""What a study's tests say: which p decides, what n can find, and what lost seeds keep open."""
+
+import pytest
+from hand_made import QuickStore, add_study, results_of
+from scipy import stats
+
+from reports.power import detectable_difference, t3_critical, welch_critical
+from reports.significance import study_tests
+from reports.statistics import compare_family, compare_with_best
+from reports.tables import document
+
+AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return QuickStore(tmp_path / "store")
+
+
+def test_a_fixed_baseline_is_tested_by_welch_after_holm_and_the_best_by_t3(store):
+    add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT})
+    against_at, against_best = study_tests(results_of(store), "digits")
+    assert (against_at.reference, against_at.fixed) == ("at", True)
+    assert (against_best.reference, against_best.fixed) == ("sovr", False)
+    samples = [against_at.reference_cell.sample, *(row.cell.sample for row in against_at.rows)]
+    assert [row.comparison.deciding for row in against_at.rows] == [
+        one.welch_holm for one in compare_family(samples, 0)[1:]
+    ]
+    samples = [against_best.reference_cell.sample, *(row.cell.sample for row in against_best.rows)]
+    assert [row.comparison.deciding for row in against_best.rows] == [
+        one.t3 for one in compare_with_best(samples, 0)[1:]
+    ]
+
+
+def test_a_baseline_that_is_also_the_best_stays_a_fixed_reference(store):
+    add_study(store, "digits", {"at": SOVR, "sovr": AT, "ewat": EWAT})
+    (only,) = study_tests(results_of(store), "digits")
+    assert only.is_best and only.fixed and "Holm" in only.rule
+
+
+def test_the_paired_test_is_over_shared_seeds_and_decides_nothing(store):
+    add_study(store, "digits", {"at": [*AT, 0.40], "sovr": [0.485, 0.487, 0.484, None]})
+    (test,) = study_tests(results_of(store), "digits")
+    (row,) = test.rows
+    assert row.paired == pytest.approx(stats.ttest_rel([48.5, 48.7, 48.4], [48.0, 48.2, 47.8]).pvalue)
+    assert row.paired < 0.05 and row.verdict == "undecided"
+
+
+def test_what_n_can_find_is_stated_at_the_level_of_the_verdict(store):
+    add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT})
+    against_at, against_best = study_tests(results_of(store), "digits")
+    base = against_at.reference_cell.sample
+    expected = sorted(detectable_difference(row.cell.sample, base, welch_critical(0.05 / 2)) for row in against_at.rows)
+    assert f"must be about {expected[1]:.1f} points" in against_at.can_find
+    assert "Welch after Holm over 2 comparisons" in against_at.can_find
+    best = against_best.reference_cell.sample
+    by_t3 = [detectable_difference(row.cell.sample, best, t3_critical(3)) for row in against_best.rows]
+    assert [row.detectable for row in against_best.rows] == by_t3
+    assert "T3 among 3 methods" in against_best.can_find
+
+
+def test_what_looks_better_with_a_lost_seed_stays_undecided_and_is_marked(store):
+    statuses = {("sovr", 3): "collapsed", ("ewat", 3): "failed"}
+    accuracies = {"at": [*AT, 0.479], "sovr": [*SOVR, 0.1], "ewat": [0.40, 0.402, 0.398, 0.1]}
+    add_study(store, "digits", accuracies, statuses=statuses)
+    test = study_tests(results_of(store), "digits")[0]
+    rows = {row.label: row for row in test.rows}
+    assert rows["sovr"].comparison.significant and rows["sovr"].verdict == "undecided"
+    assert rows["ewat"].verdict == "worse"  # what was lost cannot have made it look worse than it is
+    text = document.tests_text(test)
+    assert "SOVR‡ (n=3)" in text and "EWAT§ (n=3)" in text
