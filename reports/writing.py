@@ -91,7 +91,7 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: Pap
     """
     store = open_store(store_uri)
     facts = [f"{store.uri} {studies}", *_hashes(paper.folder, "*.yaml"), *_hashes(SOURCES, "*.py", "templates/*")]
-    for folder in ("trials", "evaluations", "diagnostics", "searches"):
+    for folder in ("trials", "evaluations", "diagnostics", "searches", "decisions"):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
             for entry in store.entries(folder)
