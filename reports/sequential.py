@@ -7,10 +7,11 @@ mean d and centred sum of squares q of the n differences minus m, the integrals 
 
     E_n = r^(-1/2) · ((q + n d²) / (q + n d² / r))^(n/2)
 
-(Lai 1976; Wang and Ramdas 2024, "Anytime-valid t-tests and confidence sequences"). E_n is a martingale of expectation 1 among all that does not
-change when the differences are scaled, so that with probability 1 - alpha it never reaches 1 / alpha, whoever looks
-and stops when. The means m at which it has not form an interval that is valid at all times together. A wrong direction
-is decided even more rarely: for every n the region that decides for it shrinks as the true mean moves away from it.
+(Lai 1976; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance").
+E_n is a martingale of expectation 1 among all that does not change when the differences are scaled, so that with
+probability 1 - alpha it never reaches 1 / alpha, whoever looks and stops when. The means m at which it has not form an
+interval that is valid at all times together. A wrong direction is decided even more rarely: for every n the region
+that decides for it shrinks as the true mean moves away from it.
 """
 
 from __future__ import annotations
