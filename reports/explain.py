@@ -112,8 +112,12 @@ def find(results: Results, name: str) -> Subject:
     same = [one for one in every if one.key.measure == measure and one.key.label in (label, method)]
     own = [one for one in same if study in (one.key.study, *one.key.elsewhere)]
     if not same:
-        known = sorted({f"{one.key.label}/{one.key.measure}" for one in every})
-        raise UserError(f"cell {name!r}: the paper prints no {measure} of {label}; it prints {', '.join(known)}")
+        of_label = sorted({one.key.measure for one in every if one.key.label in (label, method)})
+        labels = sorted({one.key.label for one in every if one.key.measure == measure})
+        raise UserError(
+            f"cell {name!r}: the paper prints no {measure} of {label}; of {label} it prints "
+            f"{', '.join(of_label) or 'nothing'}, and {measure} of {', '.join(labels) or 'no method'}"
+        )
     return Subject(_ours(results, Key(study, label, measure), name), (own or same)[0])
 
 
@@ -171,7 +175,7 @@ def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator
     of_images = measure == "clean" or any(name == measure for name, _ in results.attacks(study, _shown(results, cell)))
     if measure != "clean" and of_images and ours != theirs:
         other = results.cell(replace(cell.key, epsilon=theirs))
-        run = _evaluate_again(results, subject, "evaluation.epsilon", theirs)
+        run = command(results, subject, "evaluation.epsilon", theirs)
         effect = _effect(other.sample, cell.sample, f"{study}/{label} at both radii") or _unknown(run)
         yield Explained("evaluation.epsilon", f"attack radius {ours} instead of {theirs}", effect)
     shown, wanted = _shown(results, cell), printed.key.checkpoint or results.paper.checkpoint
@@ -181,9 +185,21 @@ def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator
     images = results.images([cell]) if of_images else []
     every = dataset_facts(dataset).test_images if dataset in dataset_names() else None
     if images and every is not None and min(images) != every and "test_images" not in known:
-        run = _evaluate_again(results, subject, "evaluation.images", None)
         words = f"test images attacked {min(images):,} instead of {every:,}"
-        yield Explained("evaluation.images", words, _unknown(run))
+        yield Explained("evaluation.images", words, _images_effect(results, subject, every))
+
+
+def _images_effect(results: Results, subject: Subject, every: int) -> str:
+    """The same trainings on all images, where another study of the store has attacked them."""
+    trials = {one.trial for one in results.seeds(subject.study, subject.label)}
+    for study, labels in results.labels.items():
+        for label in labels:
+            other = results.cell(replace(subject.cell.key, study=study, label=label))
+            same = {one.trial for one in results.seeds(study, label)} <= trials
+            if same and other.sample is not None and results.images([other]) == [every]:
+                where = f"the same trainings on {every:,} images, {study}/{label}"
+                return _effect(other.sample, subject.cell.sample, where)
+    return _unknown(command(results, subject, "evaluation.images", None))
 
 
 def _shown(results: Results, cell: TableCell) -> str:
@@ -225,8 +241,9 @@ def _training_effect(
         elif not swapped:
             between = f"{_at(first, setting)} to {_at(second, setting)}, {where}"
             nearby = nearby or _effect(other.sample, one.sample, between)
-    command = training_command(results, subject, setting, values[1])
-    return exact or _unknown(command) + (f"; at other values: {nearby}" if nearby else "")
+    return exact or _unknown(command(results, subject, setting, values[1])) + (
+        f"; at other values: {nearby}" if nearby else ""
+    )
 
 
 def _selection_effect(results: Results, subject: Subject) -> str:
@@ -235,7 +252,7 @@ def _selection_effect(results: Results, subject: Subject) -> str:
     wanted = subject.printed.key.checkpoint or results.paper.checkpoint
     other = results.cell(replace(cell.key, checkpoint=wanted))
     where = f"the same trainings at {wanted} against {_shown(results, cell)}"
-    run = _evaluate_again(results, subject, "evaluation.checkpoints", ["headline", wanted])
+    run = command(results, subject, "evaluation.checkpoints", ["headline", wanted])
     return _effect(other.sample, cell.sample, where) or _unknown(run)
 
 
@@ -271,7 +288,10 @@ def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Know
                 settings = _settings(results, study, label)
                 if sample is not None:
                     # What is measured must agree too: the radius, and the rule that chose the epoch.
-                    rest = [_without(settings, setting), results.epsilon(study), results.shown_checkpoint(study)]
+                    kept, checkpoint = _without(settings, setting), results.shown_checkpoint(study)
+                    if setting == "selection.validation":  # without held-out images, another rule chooses the epoch
+                        kept, checkpoint = _without(kept, "selection.protocol"), ""
+                    rest = [kept, results.epsilon(study), checkpoint]
                     group = groups.setdefault(json.dumps(canonical(rest), sort_keys=True), [])
                     group.append(_Known(f"{study}/{label}", settings, sample))
     for group in groups.values():
@@ -298,18 +318,13 @@ def _without(settings: Mapping[str, Any], setting: str) -> dict[str, Any]:
     return kept
 
 
-def training_command(results: Results, subject: Subject, setting: str, value: Any) -> str:
-    """Our cell trained again with one setting as the paper has it, under a name of its own: our columns stay."""
-    return _command(results, subject, [(setting, value)], f"{subject.study}_{setting.rpartition('.')[2]}")
+def command(results: Results, subject: Subject, setting: str, value: Any) -> str:
+    """Our cell again with one setting as the paper has it, under a name of its own: our columns stay.
 
-
-def _evaluate_again(results: Results, subject: Subject, setting: str, value: Any) -> str:
-    """The same trainings, which are in the store, measured in another way."""
-    return _command(results, subject, [(setting, value)], f"{subject.study}_{setting.rpartition('.')[2]}")
-
-
-def _command(results: Results, subject: Subject, changes: list[tuple[str, Any]], name: str) -> str:
+    Where the setting is one of the evaluation, the trainings are those in the store.
+    """
     study, label = subject.study, subject.label
+    name, changes = f"{study}_{setting.replace('.', '_')}", [(setting, value)]
     theirs, mine = shipped(study, label), _settings(results, study, label)
     changed = {setting for setting, _ in changes}
     if ("selection.validation", 0) in changes and mine["selection"]["protocol"] == "heldout":
@@ -321,13 +336,10 @@ def _command(results: Results, subject: Subject, changes: list[tuple[str, Any]],
     for key, used in mine["hyperparameters"].items():
         if f"hyperparameters.{key}" not in changed and canonical(values.get(key)) != canonical(used):
             kept.append((f"hyperparameters.{key}", used))
-    ours, shipped_evaluation = (
-        results.data.manifests[study].study.get("evaluation") or {},
-        written_study(study).evaluation,
-    )
-    for key in ("epsilon", "images"):
-        if key in ours and ours[key] != getattr(shipped_evaluation, key) and f"evaluation.{key}" not in changed:
-            kept.append((f"evaluation.{key}", ours[key]))
+    evaluation, usual = results.data.manifests[study].study.get("evaluation") or {}, written_study(study).evaluation
+    for key, used in usual.model_dump(mode="json").items():
+        if evaluation.get(key, used) != used and f"evaluation.{key}" not in changed:
+            kept.append((f"evaluation.{key}", evaluation[key]))
     words = ["python", "-m", "sweep.run", "--study", study, *_run_words(subject), "--set", f"name={name}"]
     if label in written_study(study).searches():
         words += ["--set", f"search.{label}.pin=true"]

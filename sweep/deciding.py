@@ -182,7 +182,7 @@ def settle(
         if not waiting:
             return True
         if budget.ended:
-            say(f"the budget of {budget.hours:g} device-hours is used up")
+            say(f"the budget of {budget.hours:.3g} device-hours is used up; the same command goes on from here")
             return True
         chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
         if not _advance(chosen, store, options, budget, rules, say):
@@ -194,7 +194,7 @@ def settle(
                 update(one, store, results, rules)
                 if one is chosen and one.tried == before and not budget.ended:
                     one.stuck = one.stuck or "the last run gave no new pair"
-                if one.tried > before or one is chosen:
+                if one.tried > before or one.stuck:
                     _tell(one, rules, say)
                     _keep(one, store, options, rules)
 
