@@ -1,4 +1,4 @@
-"""`python -m reports`: tables, tests, figures and the page from the store; `diff` and `export` beside it."""
+"""`python -m reports`: tables, tests, figures and the page from the store; `diff`, `explain` and `export` beside it."""
 
 from __future__ import annotations
 
@@ -96,6 +96,31 @@ def diff(
         make_folder(shared.out)
         (shared.out / "diff.md").write_text(text, encoding="utf-8")
         typer.echo(str(shared.out / "diff.md"))
+
+
+@application.app.command()
+@app.command()
+def explain(
+    context: typer.Context,
+    cell: Annotated[str, typer.Argument(help="e.g. digits/sovr/autoattack, or table1/cifar10_rn18/sovr.")],
+    store: StoreOption = None,
+    study: StudiesOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write explain.md there instead of printing it.")] = None,
+    against: AgainstOption = None,
+) -> None:
+    """Explain a cell's distance from the paper's. Each setting that departs, its effect, or how to measure it."""
+    from reports.explain import text as explanation
+    from reports.results import Results
+    from sweep.store.folder import make_folder
+
+    shared = Shared.of(context, store, study, out, against)
+    text = explanation(Results.read(shared.store, shared.studies, shared.against), cell)
+    if shared.out is None:
+        typer.echo(text)
+    else:
+        make_folder(shared.out)
+        (shared.out / "explain.md").write_text(text, encoding="utf-8")
+        typer.echo(str(shared.out / "explain.md"))
 
 
 @application.app.command()

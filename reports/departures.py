@@ -92,9 +92,7 @@ class Departures:
         found: dict[str, str] = {}
         ours = self.results.configs(study).get(label)
         if ours is not None:
-            _walk(canonical(theirs), canonical(ours.model_dump(mode="json")), "", found)
-            if theirs["recipe"]["steps"] and "recipe.steps" not in found:
-                found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
+            found |= differing(theirs, ours.model_dump(mode="json"))
         if self.covers(study, label):
             used = self.results.hyperparameters.get((study, label), {})
             for name, value in theirs["hyperparameters"].items():
@@ -133,6 +131,15 @@ def shipped(study: str, label: str) -> dict[str, Any] | None:
     if study not in studies.shipped() or label not in written_study(study).labels:
         return None
     return written_settings(study, label)
+
+
+def differing(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, str]:
+    """Setting -> how the second configuration departs from the first, in words; hyperparameters and seed aside."""
+    found: dict[str, str] = {}
+    _walk(canonical(theirs), canonical(ours), "", found)
+    if theirs["recipe"]["steps"] and "recipe.steps" not in found:
+        found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
+    return found
 
 
 def _walk(theirs: Any, ours: Any, key: str, found: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str
     facts = [f"{store.uri} {studies} {paper}", *_hashes(SOURCES, "*.py", "*.yaml", "templates/*")]
     if paper is not None:
         facts += _hashes(Path(paper), "*.yaml")
-    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES):
+    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
             for entry in store.entries(folder)

@@ -2,6 +2,7 @@
 
 import reports.__main__  # noqa: F401
 import sweep.check
+import sweep.decide
 import sweep.evaluate
 import sweep.merge
 import sweep.plan

@@ -36,7 +36,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     A study on plug-ins must have been loaded in this process: workers get their text from here.
     """
     budget_hours(options.budget)
-    command = _command(study)
+    command = options.command or _command(study)
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
     _set_broken_aside(store)

@@ -9,6 +9,7 @@ import numpy as np
 from sweep.store.records import (
     CandidateEntry,
     CandidateRecord,
+    DecisionRecord,
     DiagnosticsRecord,
     EvaluationRecord,
     Manifest,
@@ -106,6 +107,25 @@ def diagnostics_record(trial: str = TRIAL, **changes: Any) -> DiagnosticsRecord:
     facts |= changes
     settings = f"{facts['epsilon'].replace('/', '_')}-{'all' if facts['images'] is None else facts['images']}"
     return DiagnosticsRecord(trial=trial, **{"arrays": f"{facts['checkpoint']}-{settings}.npz", **facts})
+
+
+def decision_record(trial: str = TRIAL, **changes: Any) -> DecisionRecord:
+    facts: dict[str, Any] = {
+        "study": "small",
+        "first": "sovr",
+        "second": "at",
+        "direction": 1,
+        "measure": "pgd-20",
+        "alpha": 0.05,
+        "scale": 2.0,
+        "seeds": (0, 1),
+        "trials": ((trial, "cd" * 32), ("ef" * 32, "01" * 32)),
+        "differences": (1.0, 2.0),
+        "verdict": "undecided",
+        "estimate": 1.5,
+        "e_value": 1.2,
+    }
+    return DecisionRecord(**{**facts, **changes})
 
 
 def manifest(name: str = "small", **changes: Any) -> Manifest:

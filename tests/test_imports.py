@@ -6,16 +6,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LEAVES = ("sweep.errors", "sweep.listing")
-NAMES = "application run plan status evaluate check submit upkeep merge cli __main__"
+NAMES = "application run decide plan status evaluate check submit upkeep merge cli __main__"
 COMMANDS = (*(f"sweep.{name}" for name in NAMES.split()), "reports.__main__")
 # Each may import those before it; reports stand aside.
 ORDER = (
     *(("search_spaces",), ("trainers",), LEAVES, ("sweep.store",), ("sweep.studies",), ("sweep.trials",)),
-    *(("sweep.search", "sweep.evaluation"), ("sweep.work",), ("sweep.cluster",), ("sweep.engine",), COMMANDS),
+    *(
+        ("sweep.search", "sweep.evaluation"),
+        ("sweep.work",),
+        ("sweep.cluster",),
+        ("sweep.engine",),
+        ("sweep.deciding",),
+        COMMANDS,
+    ),
 )
 LEVELS = {package: level for level, packages in enumerate(ORDER) for package in packages}
 ALLOWED = {package: {other for other in LEVELS if LEVELS[other] < level} for package, level in LEVELS.items()}
-ALLOWED |= {package: {*ALLOWED[package], "reports"} for package in ("sweep.engine", *COMMANDS)}
+ALLOWED |= {package: {*ALLOWED[package], "reports"} for package in ("sweep.engine", "sweep.deciding", *COMMANDS)}
 ALLOWED |= {package: {*ALLOWED[package], *COMMANDS} for package in COMMANDS}
 ALLOWED["reports"] = {"search_spaces", "trainers", "sweep.store", "sweep.studies", *LEAVES}
 

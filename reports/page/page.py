@@ -14,6 +14,8 @@ from markupsafe import Markup
 
 from reports.claims import judge as claims
 from reports.claims.sources import Ours
+from reports.decisions import NOTE as SEQUENTIAL
+from reports.decisions import decisions
 from reports.figures.draw import read_index
 from reports.names import attack_name, ranking_words, setting
 from reports.page.tables import PageTable, page_table, shorter
@@ -55,6 +57,7 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
                 "hero": next((entry for entry in drawn if entry["name"] == "hero"), None),
                 "figures": [entry for entry in drawn if entry["name"] != "hero"],
                 "tests": tests,
+                "decisions": decisions(results, name),
                 "winners": _winners(own),
                 "ranking": " ".join(ranking_words(measure)),
                 "reference": tests[0].reference_display if tests else "",
@@ -71,6 +74,7 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
         paper=[page for table, page in pages if table.number is not None],
         general=[entry for entry in entries if entry["study"] is None and entry["uri"]],
         citation=results.paper.citation,
+        sequential=SEQUENTIAL,
         claims=_claims(results),
         failed=failed,
         problems=data.problems,

@@ -22,6 +22,7 @@ from sweep.store.base import AnyRecord, Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
 from sweep.store.records import (
+    DecisionRecord,
     DiagnosticsRecord,
     EvaluationRecord,
     Manifest,
@@ -64,6 +65,7 @@ class ReportData:
     evaluations: pd.DataFrame
     searches: dict[str, SearchRecord] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _verdicts: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -158,6 +160,8 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         frame = _frame(EVALUATION_COLUMNS, evaluations)
     searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
     records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
+    paths = [path for path in opened.record_paths(DecisionRecord) if path.split("/")[1] in manifests]
+    decisions = tuple(opened.records(DecisionRecord, paths, skip))
     diagnostics: dict[tuple[str, str], list[str]] = {}
     for entry in found.of(DiagnosticsRecord):
         _, trial, name = entry.path.split("/")
@@ -169,6 +173,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         frame,
         {record.id: record for record in records},
         sorted(problems, key=lambda problem: problem.path),
+        decisions,
         diagnostics,
         {row["path"]: (row["verdicts"], row["images"]) for row in evaluations},
     )

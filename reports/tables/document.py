@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from reports.decisions import NOTE as SEQUENTIAL
+from reports.decisions import decisions
 from reports.names import attack_name, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
@@ -113,6 +115,11 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
         parts += [tests_text(test) for test in tests]
         parts.append(f"<sub>{TESTS_CAPTION}</sub>")
         parts += _advice(results, study, tests)
+    decided = decisions(results, study)
+    if decided:
+        parts.append("### Decided seed by seed")
+        parts.append("\n".join(f"- {escape(one.line)}" for one in decided))
+        parts.append(f"<sub>{SEQUENTIAL}</sub>")
     for table in tables[1:]:
         heading = table.title.removeprefix(f"{results.title(study)}: ")
         parts.append(render(table, heading=heading[:1].upper() + heading[1:]))

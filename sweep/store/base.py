@@ -13,6 +13,7 @@ from sweep.store.records import (
     FORMAT,
     RECORD_TYPES,
     CandidateRecord,
+    DecisionRecord,
     DiagnosticsRecord,
     EvaluationRecord,
     Manifest,
@@ -156,7 +157,16 @@ class Store:
 
     def broken_records(self) -> Iterator[BrokenRecord]:
         """Of everything that counts as done, what cannot be trusted; found by a look at every record."""
-        for kind in (EvaluationRecord, DiagnosticsRecord, SearchRecord, CandidateRecord, TrialRecord, Manifest):
+        kinds = (
+            EvaluationRecord,
+            DiagnosticsRecord,
+            SearchRecord,
+            CandidateRecord,
+            TrialRecord,
+            DecisionRecord,
+            Manifest,
+        )
+        for kind in kinds:
             for path, data in self.read_many(self.record_paths(kind)):
                 fault = fault_of(path, data)
                 if fault is not None:
@@ -195,6 +205,7 @@ _FOLDERS: dict[type[Record], str] = {
     DiagnosticsRecord: layout.DIAGNOSTICS,
     SearchRecord: layout.SEARCHES,
     CandidateRecord: layout.SEARCHES,
+    DecisionRecord: layout.DECISIONS,
     Manifest: layout.STUDIES,
 }
 

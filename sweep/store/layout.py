@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
+DECISIONS = "decisions"
 LEASES, BROKEN, PREFLIGHT = "leases", "broken", "preflight"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS = ".safetensors"
@@ -29,6 +30,8 @@ def kind_at(path: str) -> str | None:
             return "search"
         case ["searches", _, "candidates", name] if name.endswith(".json"):
             return "candidate"
+        case ["decisions", _, name] if name.endswith(".json"):
+            return "decision"
         case ["studies", name] if name.endswith(".json"):
             return "study"
     return None
@@ -115,6 +118,10 @@ def search_journal(search: str) -> str:
 
 def candidate_record(search: str, trial: str) -> str:
     return f"{SEARCHES}/{search}/candidates/{short(trial)}.json"
+
+
+def decision_record(study: str, name: str) -> str:
+    return f"{DECISIONS}/{study}/{name}.json"
 
 
 def manifest(study: str) -> str:

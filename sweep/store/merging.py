@@ -15,6 +15,7 @@ from sweep.store.folder import FolderStore
 from sweep.store.manifests import agree, united
 from sweep.store.records import (
     CandidateRecord,
+    DecisionRecord,
     DiagnosticsRecord,
     EvaluationRecord,
     Manifest,
@@ -31,6 +32,7 @@ KINDS: tuple[type[Record], ...] = (
     CandidateRecord,
     SearchRecord,
     TrialRecord,
+    DecisionRecord,
     Manifest,
 )
 UNFINISHED = ("failed", "running")
@@ -111,7 +113,16 @@ def _is_further(known: Record, new: Record) -> bool:
     """Whether the known one is no result yet and the new one is."""
     if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
         return known.status in UNFINISHED and new.status not in UNFINISHED
+    if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
+        return len(new.seeds) > len(known.seeds) and _same_seeds(known, new)
     return False
+
+
+def _same_seeds(known: DecisionRecord, new: DecisionRecord) -> bool:
+    """Whether they agree as far as both have got."""
+    shared = min(len(known.seeds), len(new.seeds))
+    one, two = ((each.seeds[:shared], each.trials[:shared], each.differences[:shared]) for each in (known, new))
+    return one == two
 
 
 def _conflict(known: Record, new: Record) -> str | None:
@@ -126,6 +137,8 @@ def _conflict(known: Record, new: Record) -> str | None:
         return None
     if isinstance(new, TrialRecord | SearchRecord) and new.status in UNFINISHED:
         return None
+    if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
+        return None if _same_seeds(known, new) else "two different outcomes of one decision"
     return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
 
 

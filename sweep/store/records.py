@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sweep.store import layout
-from sweep.store.encoding import BrokenRecord, NewerRecord, decode, encode
+from sweep.store.encoding import BrokenRecord, NewerRecord, decode, digest, encode
 from trainers.config import TrialConfig
 
 FORMAT = 1
@@ -263,6 +263,58 @@ class DiagnosticsRecord(Provenance, Record):
         return self
 
 
+class DecisionRecord(Provenance, Record):
+    """A claim about two labels of a study that seeds were added for until it was decided, or the budget ended."""
+
+    kind = "decision"
+    study: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    first: str
+    second: str
+    direction: Literal[1, -1]  # first above or below second
+    margin: float = 0.0
+    measure: str
+    epsilon: str | None = None  # None: the study's own
+    checkpoint: str | None = None
+    alpha: float = Field(gt=0, lt=1)
+    scale: float  # of the effect sizes in the mixture
+    resolution: float = Field(0.0, ge=0)
+    seeds: tuple[int, ...] = Field(min_length=2)
+    trials: tuple[tuple[TrialName, TrialName], ...]
+    differences: tuple[float, ...]  # first minus second, seed by seed
+    left_out: tuple[int, ...] = ()  # seeds of which a training collapsed or failed
+    verdict: Literal["holds", "does not hold", "undecided"]
+    estimate: float
+    low: float | None = None  # None: unbounded
+    high: float | None = None
+    e_value: float
+
+    @property
+    def path(self) -> str:
+        """By what is asked and, through the first two trials, of which configurations."""
+        asked = (
+            "study",
+            "first",
+            "second",
+            "direction",
+            "margin",
+            "measure",
+            "epsilon",
+            "checkpoint",
+            "alpha",
+            "scale",
+        )
+        content = [getattr(self, name) for name in asked]
+        return layout.decision_record(self.study, digest([*content, self.trials[0]])[:16])
+
+    @model_validator(mode="after")
+    def _a_pair_of_trials_for_each_seed(self) -> Self:
+        if not len(self.seeds) == len(self.trials) == len(self.differences):
+            raise ValueError(f"{len(self.seeds)} seeds, {len(self.trials)} trials, {len(self.differences)} differences")
+        if self.left_out and self.verdict != "undecided":
+            raise ValueError("decided although a seed was left out")
+        return self
+
+
 class PlannedCell(Part):
     """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
 
@@ -355,7 +407,10 @@ class Progress(Part):
 
 RECORD_TYPES: dict[str, type[Record]] = {
     one.kind: one
-    for one in (TrialRecord, EvaluationRecord, ShardRecord, CandidateRecord, SearchRecord, DiagnosticsRecord, Manifest)
+    for one in (
+        *(TrialRecord, EvaluationRecord, ShardRecord, CandidateRecord, SearchRecord, DiagnosticsRecord),
+        *(DecisionRecord, Manifest),
+    )
 }
 
 

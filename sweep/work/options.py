@@ -19,3 +19,4 @@ class RunOptions:
     out: Path | None = Path("reports")
     loggers: tuple[str, ...] = ("tensorboard",)
     verbose: bool = False
+    command: str | None = None  # what records and messages say to type again; that of the process by default

@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[Record, Record]] = {  # each with one of its kind that be
     "candidate": (records.candidate_record(), records.candidate_record(OTHER)),
     "search": (records.search_record(), records.search_record("sovr-other")),
     "diagnostics": (records.diagnostics_record(), records.diagnostics_record(images=7)),
+    "decision": (records.decision_record(), records.decision_record(OTHER)),
     "study": (records.manifest(), records.manifest("other")),
 }
 NEEDED = {
@@ -38,6 +39,7 @@ NEEDED = {
     "candidate": "curve",
     "search": "chosen",
     "diagnostics": "summary",
+    "decision": "differences",
     "study": "cells",
 }
 

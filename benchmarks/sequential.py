@@ -1,0 +1,128 @@
+"""The sequential test of `sweep.decide` by simulation: how often it is wrong, and how many seeds it takes.
+
+    python -m benchmarks.sequential            # about a minute
+
+Runs look after every seed. Differences have mean 0 in the first table, whose last column is a fixed-n paired t-test
+that is looked at after every seed too, which nobody should do; in the second they are normal with mean d and spread 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.special import nctdtr, stdtr, stdtrit
+
+from reports.sequential import log_e_value
+
+RESULTS = Path(__file__).parent / "results" / "sequential.json"
+RUNS, SEEDS, ALPHA, POWER = 10_000, 100, 0.05, 0.8
+EFFECTS = (0.5, 1.0, 2.0, 4.0)
+MOST_SEEDS = 400
+Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+NULLS: dict[str, Draw] = {
+    "normal": lambda random, shape: random.standard_normal(shape),
+    "equal labels: two normal methods": lambda random, shape: (
+        random.normal(60, 1.5, shape) - random.normal(60, 1.5, shape)
+    ),
+    "equal labels, counted on 360 images": lambda random, shape: (
+        100
+        / 360
+        * (
+            random.binomial(360, random.normal(0.6, 0.01, shape))
+            - random.binomial(360, random.normal(0.6, 0.01, shape))
+        )
+    ),
+    "equal labels, counted on 40 images": lambda random, shape: (
+        100 / 40 * (random.binomial(40, 0.97, shape) - random.binomial(40, 0.97, shape))
+    ),
+    "uniform": lambda random, shape: random.uniform(-1, 1, shape),
+    "heavy tails: t with 3 degrees of freedom": lambda random, shape: random.standard_t(3, shape),
+    "heavier tails: t with 2 degrees of freedom": lambda random, shape: random.standard_t(2, shape),
+    "skewed: exponential (skewness 2)": lambda random, shape: random.exponential(size=shape) - 1,
+    "skewed: gamma of shape 4 (skewness 1)": lambda random, shape: random.gamma(4, size=shape) - 4,
+    "skewed: log-normal (skewness 6)": lambda random, shape: np.exp(random.standard_normal(shape)) - math.exp(0.5),
+}
+RESOLUTIONS = {"equal labels, counted on 360 images": 100 / 360, "equal labels, counted on 40 images": 100 / 40}
+
+
+def moments(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """n, mean and centred sum of squares after every seed."""
+    n = np.arange(1, differences.shape[1] + 1)
+    mean = np.cumsum(differences, axis=1) / n
+    squares = np.maximum(np.cumsum(differences**2, axis=1) - n * mean**2, 0)
+    return n, mean, squares
+
+
+def decided_at(differences: np.ndarray, resolution: float = 0.0) -> np.ndarray:
+    """Seeds after which each run is decided; one more than it has if never."""
+    n, mean, squares = moments(differences)
+    crossed = log_e_value(n, mean, squares + n * resolution**2 / 6) >= -math.log(ALPHA)
+    crossed[:, 0] = False
+    return np.where(crossed.any(axis=1), crossed.argmax(axis=1) + 1, differences.shape[1] + 1)
+
+
+def peeked_t_test(differences: np.ndarray) -> float:
+    """Share of runs in which a t-test is significant at some look from the third seed on."""
+    n, mean, squares = moments(differences)
+    n, mean, squares = n[2:], mean[:, 2:], squares[:, 2:]
+    spread = np.sqrt(np.maximum(squares, 1e-12) / (n - 1))
+    p = 2 * stdtr(n - 1, -np.abs(mean) / spread * np.sqrt(n))
+    return float((p < ALPHA).any(axis=1).mean())
+
+
+def fixed_n(effect: float) -> int:
+    """Pairs at which a two-sided paired t-test has the power."""
+    n = 2
+    while True:
+        critical = stdtrit(n - 1, 1 - ALPHA / 2)
+        if 1 - nctdtr(n - 1, effect * math.sqrt(n), critical) >= POWER:
+            return n
+        n += 1
+
+
+def main() -> int:
+    random = np.random.default_rng(20240611)
+    found: dict[str, dict[str, dict[str, float]]] = {"null": {}, "effect": {}}
+    print(f"| Differences, mean 0 | decided within 10 | within {SEEDS} | t-test at every look |\n|:--|--:|--:|--:|")
+    for name, draw in NULLS.items():
+        differences = draw(random, (RUNS, SEEDS))
+        at = decided_at(differences, RESOLUTIONS.get(name, 0.0))
+        row = {"10": float((at <= 10).mean()), str(SEEDS): float((at <= SEEDS).mean()), "t": peeked_t_test(differences)}
+        found["null"][name] = row
+        print("| " + " | ".join([name, *(f"{100 * value:.1f} %" for value in row.values())]) + " |")
+    print(
+        "\n| d | seeds, mean | median | 80 % within | wrong direction | fixed-n t-test, power 0.8 |"
+        "\n|--:|--:|--:|--:|--:|--:|"
+    )
+    for effect in EFFECTS:
+        differences = random.standard_normal((RUNS, MOST_SEEDS)) + effect
+        at = decided_at(differences)
+        means = np.cumsum(differences, axis=1)[np.arange(RUNS), np.minimum(at, MOST_SEEDS) - 1]
+        row = {
+            "mean": float(at.mean()),
+            "median": float(np.median(at)),
+            "80": float(np.quantile(at, POWER, method="higher")),
+            "wrong": float((means < 0)[at <= MOST_SEEDS].mean()),
+            "fixed": float(fixed_n(effect)),
+        }
+        found["effect"][f"{effect:g}"] = row
+        print(
+            f"| {effect:g} | {row['mean']:.1f} | {row['median']:.0f} | {row['80']:.0f} | {100 * row['wrong']:.2f} % | "
+            f"{row['fixed']:.0f} |"
+        )
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    valid = ("normal", "equal labels: two normal methods", "equal labels, counted on 360 images")
+    wrong = [name for name in valid if found["null"][name][str(SEEDS)] > ALPHA]
+    print(
+        "\nwithin 5 % where the test is exact" if not wrong else f"\nmore than 5 % false decisions: {', '.join(wrong)}"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

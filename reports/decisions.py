@@ -1,0 +1,60 @@
+"""The stored decisions of a study as lines for tables and page: what was claimed, how it ended, after which seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.claims.pairs import Pair
+from reports.names import attack_name
+from reports.results import DIAGNOSTICS, Results
+from reports.sequential import number_words, outcome_words, record_look
+from sweep.store.records import DecisionRecord
+
+NOTE = (
+    "Sequential: seeds were added until the claim was decided or the budget ended; the differences at equal seeds are "
+    "tested by an e-value, whose error rate holds whenever one looks. Each claim has its own level. These decisions "
+    "replace no verdict of the tables, whose tests suppose that the number of seeds was fixed before."
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    claim: str  # in display names
+    outcome: str
+    numbers: str
+    verdict: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.claim}: {self.outcome}; {self.numbers}."
+
+
+def decisions(results: Results, study: str) -> list[Decision]:
+    """Those made of trials that the study has now: a decision about other configurations says nothing of them."""
+    found = [record for record in results.data.decisions if record.study == study and _is_current(results, record)]
+    return [_shown(results, record) for record in sorted(found, key=lambda one: (one.first, one.second, one.path))]
+
+
+def _is_current(results: Results, record: DecisionRecord) -> bool:
+    for label, place in ((record.first, 0), (record.second, 1)):
+        if label not in results.labels[record.study]:
+            return False
+        now = {one.seed: one.trial for one in results.seeds(record.study, label)}
+        if any(now.get(seed) != pair[place][:16] for seed, pair in zip(record.seeds, record.trials, strict=True)):
+            return False
+    return True
+
+
+def _shown(results: Results, record: DecisionRecord) -> Decision:
+    seen = record_look(record)
+    assert seen is not None  # a record has at least two seeds
+    names, pair = results.labels[record.study], Pair.of(record)
+    shown = Pair(names[pair.first], names[pair.second], pair.direction, pair.margin).text
+    radius = f", ε = {record.epsilon}" if record.epsilon else ""
+    points = "" if record.measure in ("margin", *DIAGNOSTICS) else " points"
+    return Decision(
+        f"{shown} ({attack_name(record.measure)}{radius})",
+        outcome_words(seen, len(record.left_out)),
+        number_words(seen, record.alpha, points),
+        "undecided" if record.left_out else seen.verdict,
+    )

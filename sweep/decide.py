@@ -1,0 +1,111 @@
+"""`python -m sweep.decide`: seeds for a claim until it is decided, without the fault of looking until it pleases."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sweep import application
+from sweep.application import app
+from sweep.errors import UserError
+
+HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
+
+\b
+Examples:
+  sweep decide "sovr > at" --budget 2h
+  sweep decide --study cifar10_rn18 "sovr > at + 1" --budget 500h --address auto
+  sweep decide "st < at" --measure pgd-20 --set evaluation.attacks=[pgd-20]
+  sweep decide --study digits --claims --budget 30min
+"""
+
+
+@app.command(help=HELP)
+def decide(
+    claim: Annotated[
+        str | None, typer.Argument(help="Two labels and what is said of them, e.g. 'sovr > at' or 'sovr > at + 1'.")
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option("--study", help="Default: digits; with --claims, all shipped studies that the store holds."),
+    ] = None,
+    settings: application.SetOption = None,
+    measure: Annotated[
+        str | None, typer.Option(help="What is compared, e.g. clean or pgd-20. Default: autoattack.")
+    ] = None,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="All open claims of the paper about two labels, most promising first.")
+    ] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="With --claims: the paper, by name or folder.")
+    ] = None,
+    budget: application.BudgetOption = None,
+    alpha: Annotated[float, typer.Option(help="Share of wrong decisions allowed, for each claim.")] = 0.05,
+    batch: Annotated[int, typer.Option(min=1, help="Seeds between two looks.")] = 2,
+    max_seeds: Annotated[int, typer.Option(min=2, max=10_000, help="Seeds at most.")] = 50,
+    data_dir: application.DataOption = "data",
+    store: application.StoreOption = "store",
+    address: application.AddressOption = None,
+    plugin: application.PluginOption = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("reports"),
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
+) -> None:
+    from reports.papers import load as load_paper
+    from sweep import deciding
+    from sweep.engine import write_tables
+    from sweep.store.folder import make_folder
+    from sweep.store.opening import open_store
+    from sweep.studies.options import StudyOptions
+    from sweep.trials.cost import budget_hours
+    from sweep.work.options import RunOptions
+
+    if (claim is None) is not claims:
+        raise UserError("give either one claim, such as 'sovr > at', or --claims for those of the paper")
+    rules = deciding.Rules(alpha, batch, max_seeds)
+    limit = deciding.Budget(budget_hours(budget))
+    opened, paper = open_store(store), load_paper(against)
+    options = StudyOptions(study or "digits", settings, plugins=plugin)
+    if claim is not None:
+        asked = [deciding.ask(options, claim, measure, rules)]
+    else:
+        names = [study] if study else deciding.stored_studies(opened)
+        asked = [
+            one for name in names for one in deciding.ask_paper(replace(options, study=name), paper, opened, rules)
+        ]
+    make_folder(out)  # before hours of work, not after them
+    run = RunOptions(
+        address=address,
+        data_dir=data_dir,
+        yes=True,
+        progress=sys.stderr.isatty() or verbose,
+        retry_failed=retry_failed,
+        out=None,
+        loggers=(),
+        verbose=verbose,
+        command=shlex.join(["python", "-m", "sweep.decide", *_words()]),
+    )
+    going_well = deciding.settle(asked, opened, run, limit, rules, paper, typer.echo)
+    decided = sum(one.seen is not None and one.seen.decided and not one.values.left_out for one in asked)
+    if claims:
+        typer.echo(f"{decided} of {len(asked)} open claims decided, each at alpha = {alpha:g}")
+    typer.echo(f"used {limit.used:.2f} device-hours; store: {opened.uri}")
+    if opened.manifests():
+        written = write_tables(opened, out, figures=True)
+        typer.echo(f"written: {', '.join(str(path) for path in written if path.parent == out)}")
+    if not going_well:
+        raise typer.Exit(application.FAILED)
+
+
+def _words() -> list[str]:
+    """The words of this command alone, also where it was called as `sweep decide`."""
+    return sys.argv[2:] if sys.argv[1:2] == ["decide"] else sys.argv[1:]
+
+
+if __name__ == "__main__":
+    application.main(["decide", *sys.argv[1:]])

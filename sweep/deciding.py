@@ -1,0 +1,310 @@
+"""Adds seeds to two labels of a study until a claim about them is decided, by a test that one may look at any time."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
+from reports.names import attack_name
+from reports.papers.paper import Paper
+from reports.results import DIAGNOSTICS, Results
+from reports.sequential import SCALE, Look, growth, look, number_words, outcome_words
+from reports.store.load import load
+from sweep import studies
+from sweep.engine import run_study
+from sweep.errors import UserError
+from sweep.store.base import Store
+from sweep.store.records import DecisionRecord
+from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions
+from sweep.trials import cells as planned
+from sweep.work.options import RunOptions
+from trainers import composition, suites
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    alpha: float = 0.05
+    batch: int = 2
+    max_seeds: int = 50
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise UserError(f"--alpha {self.alpha:g}: must lie between 0 and 1, such as 0.05")
+
+
+@dataclass
+class Budget:
+    """Device-hours over several runs of a study."""
+
+    hours: float | None
+    used: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self.hours is not None and self.used >= self.hours
+
+    @property
+    def left(self) -> str | None:
+        return None if self.hours is None else f"{max(0.0, self.hours - self.used):.9f}h"
+
+
+@dataclass
+class Asked:
+    """One claim and where it stands."""
+
+    options: StudyOptions  # of the study, before methods and seeds are chosen
+    pair: Pair
+    study: Study  # with the pair's labels and every seed that may be used
+    trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    values: PairedValues = PairedValues((), (), (), (), 0.0)
+    seen: Look | None = None
+    stuck: str = ""  # why no further seed is worth it
+
+    @property
+    def name(self) -> str:
+        return f"{self.study.name}: {self.pair.text} ({attack_name(self.pair.measure)})"
+
+    @property
+    def tried(self) -> int:
+        return len(self.values.seeds) + len(self.values.left_out)
+
+    @property
+    def open(self) -> bool:
+        decided = self.seen is not None and self.seen.decided
+        return not (decided or self.values.left_out or self.stuck)
+
+    def limited(self, seeds: int) -> StudyOptions:
+        """The study with this pair's labels and the first of its seeds."""
+        return replace(
+            self.options, methods=",".join(self.pair.labels), seeds=",".join(map(str, self.study.seeds[:seeds]))
+        )
+
+
+def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> Asked:
+    """A claim as one types it, checked against its study before anything runs."""
+    whole = options.load()
+    pair = parse(text, [*whole.labels, *_methods(whole, text)])
+    known = measures(whole)
+    if measure is None:
+        robust = [name for name, radius in known if radius is None and name not in (*_WITHOUT_ATTACK, *DIAGNOSTICS)]
+        measure = "autoattack" if ("autoattack", None) in known else (robust or ["clean"])[0]
+    elif (measure, None) not in known:
+        names = ", ".join(sorted({name for name, radius in known if radius is None}))
+        raise UserError(
+            f"--measure {measure}: study {whole.name} does not take it; it takes {names}. Another attack is added by "
+            f"--set evaluation.attacks=[{measure}]"
+        )
+    return _asked(options, replace(pair, measure=measure), rules)
+
+
+_WITHOUT_ATTACK = ("clean", "margin", "sum")
+
+
+def ask_paper(options: StudyOptions, paper: Paper, store: Store, rules: Rules) -> list[Asked]:
+    """The paper's claims about two labels of this study that neither its own rule nor an earlier decision settles."""
+    study = options.load()
+    pairs = paper_pairs(paper, study.name, study.labels, measures(study))
+    results = _results(store, study.name, paper)
+    found = []
+    for pair in pairs:
+        if results is None or undecided(results, study.name, pair):
+            one = _asked(options, pair, rules)
+            update(one, store, results, rules)
+            if one.open:
+                found.append(one)
+    return found
+
+
+def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
+    first = replace(options, methods=",".join(pair.labels)).load()
+    seeds = seed_order(first, rules.max_seeds)
+    study = replace(options, methods=",".join(pair.labels), seeds=",".join(map(str, seeds))).load()
+    return Asked(options, pair, study)
+
+
+def _methods(study: Study, text: str) -> list[str]:
+    """Words of a claim that are no labels of the study but known methods, which it then gets with their defaults."""
+    found = []
+    for word in text.replace("<", " ").replace(">", " ").split():
+        try:
+            composition.parse(word)
+            found.append(word)
+        except ValueError:
+            continue
+    return found
+
+
+def seed_order(study: Study, most: int) -> list[int]:
+    """The study's own seeds, then the smallest others: an order that no result has a part in."""
+    taken = {search.seed for search in study.searches().values()}
+    order = sorted(study.seeds)[:most]
+    candidate = 0
+    while len(order) < most:
+        if candidate not in order and candidate not in taken:
+            order.append(candidate)
+        candidate += 1
+    return order
+
+
+def measures(study: Study) -> set[tuple[str, str | None]]:
+    """What a finished trial of the study has numbers for: names and radii, None for the study's own radius."""
+    attacks = planned.evaluation_attacks(study)
+    found: set[tuple[str, str | None]] = {("clean", None)}
+    found |= {(one.name, one.epsilon) for one in attacks}
+    found |= {(one.name, None) for one in attacks if one.epsilon == study.evaluation.epsilon}
+    diagnosed = study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)
+    if diagnosed:
+        found |= {(name, None) for name in (*DIAGNOSTICS, "margin")}
+    if study.margins:
+        found.add(("margin", None))
+    if ("autoattack", None) in found:
+        found.add(("sum", None))
+    return found
+
+
+def settle(
+    asked: Sequence[Asked], store: Store, options: RunOptions, budget: Budget, rules: Rules, paper: Paper, say: Say
+) -> bool:
+    """Spends the budget, on the most promising claim first; False if a run failed. Every look is printed and stored."""
+    for one in asked:
+        update(one, store, _results(store, one.study.name, paper), rules)
+        if one.seen is not None:
+            _tell(one, rules, say)
+            _keep(one, store, options, rules)
+    while True:
+        waiting = [one for one in asked if one.open]
+        if not waiting:
+            return True
+        if budget.ended:
+            say(f"the budget of {budget.hours:.3g} device-hours is used up; the same command goes on from here")
+            return True
+        chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
+        if not _advance(chosen, store, options, budget, rules, say):
+            return False
+        results = _results(store, chosen.study.name, paper)
+        for one in asked:
+            if one.open and one.study.name == chosen.study.name:
+                before = one.tried
+                update(one, store, results, rules)
+                if one is chosen and one.tried == before and not budget.ended:
+                    one.stuck = one.stuck or "the last run gave no new pair"
+                if one.tried > before or one.stuck:
+                    _tell(one, rules, say)
+                    _keep(one, store, options, rules)
+
+
+def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> bool:
+    """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
+    wanted = min(asked.tried + rules.batch, len(asked.study.seeds))
+    limited = asked.limited(wanted)
+    command = run_command(limited, store)
+    summary = run_study(limited.load(), store, replace(options, budget=budget.left, out=None, command=command))
+    budget.used += summary.device_hours
+    if summary.budget_reached:
+        budget.used = max(budget.used, budget.hours or 0.0)
+        return True
+    if summary.failed:
+        say("\n".join(f"failed: {one.title}: {one.reason or 'in an earlier run'}" for one in summary.failed))
+        say(f"to try again: {command} --retry-failed")
+        asked.stuck = "a training failed"
+        return False
+    return True
+
+
+def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> None:
+    """Where the claim stands by what is stored now."""
+    cells = planned.expand(one.study, planned.chosen_values(one.study, store))
+    one.trials = {(cell.label, cell.seed): cell.trial for cell in cells}
+    first, second = ([one.trials[label, seed] for seed in one.study.seeds] for label in one.pair.labels)
+    if None not in first and first == second:
+        raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
+    one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
+    one.seen = look(
+        one.values.differences,
+        direction=one.pair.direction,
+        margin=one.pair.margin,
+        alpha=rules.alpha,
+        resolution=one.values.resolution,
+    )
+    if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
+        last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
+        one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
+    if one.tried >= len(one.study.seeds):
+        one.stuck = f"--max-seeds {len(one.study.seeds)}"
+
+
+def _results(store: Store, study: str, paper: Paper) -> Results | None:
+    return Results(load(store, [study]), paper) if store.manifest(study) is not None else None
+
+
+def _tell(one: Asked, rules: Rules, say: Say) -> None:
+    if one.seen is None:
+        say(f"{one.name}: {one.tried} seeds, nothing to test yet")
+        return
+    seen, left_out = one.seen, len(one.values.left_out)
+    points = "" if one.pair.measure in ("margin", *DIAGNOSTICS) else " points"
+    outcome = outcome_words(seen, left_out)
+    if one.open or (one.stuck and not seen.decided and not left_out):
+        ahead = f"about {seen.to_go} more" if seen.to_go is not None else "out of reach"
+        outcome = f"undecided after {seen.n} seeds; to go if mean and spread stay: {ahead}"
+        if one.stuck:
+            outcome += f"; ends here ({one.stuck})"
+    say(f"{one.name}: {number_words(seen, rules.alpha, points)}; {outcome}")
+
+
+def _keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
+    if one.seen is None:
+        return
+    from sweep.trials.provenance import commit, versions
+
+    seen, values = one.seen, one.values
+    store.write_record(
+        DecisionRecord(
+            study=one.study.name,
+            first=one.pair.first,
+            second=one.pair.second,
+            direction=one.pair.direction,
+            margin=one.pair.margin,
+            measure=one.pair.measure,
+            epsilon=one.pair.epsilon,
+            checkpoint=one.pair.checkpoint,
+            alpha=rules.alpha,
+            scale=SCALE,
+            resolution=values.resolution,
+            seeds=values.seeds[: seen.n],
+            trials=values.trials[: seen.n],
+            differences=values.differences[: seen.n],
+            left_out=values.left_out,
+            verdict="undecided" if values.left_out else seen.verdict,
+            estimate=seen.estimate,
+            low=None if math.isinf(seen.low) else seen.low,
+            high=None if math.isinf(seen.high) else seen.high,
+            e_value=seen.e_value,
+            versions=versions(),
+            commit=commit(),
+            command=options.command,
+        )
+    )
+
+
+def run_command(options: StudyOptions, store: Store) -> str:
+    """The plain run that makes these trials, for their records."""
+    words = ["python", "-m", "sweep.run", "--study", options.study]
+    for name, values in (("--set", options.settings), ("--plugin", options.plugins)):
+        words += [word for value in values or () for word in (name, value)]
+    words += ["--methods", options.methods or "", "--seeds", options.seeds or "", "--store", store.uri]
+    return shlex.join(words)
+
+
+def stored_studies(store: Store) -> list[str]:
+    """Those whose claims can be asked without a name: in the store, and shipped, so that more of them can be run."""
+    found = [name for name in store.manifests() if name in studies.shipped()]
+    if not found:
+        raise UserError(f"store {store.uri} holds no shipped study; name one with --study, such as digits")
+    return found

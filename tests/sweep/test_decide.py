@@ -1,0 +1,189 @@
+"""Seeds until a claim is decided: which are asked for, when it ends, and what is stored; the trainings are made up."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports.papers import load as load_paper
+from sweep import deciding
+from sweep.deciding import Budget, Rules, ask, ask_paper, seed_order, settle
+from sweep.errors import UserError
+from sweep.store.manifests import write_manifest
+from sweep.store.merging import Merge
+from sweep.store.opening import open_store
+from sweep.store.records import DecisionRecord, pack
+from sweep.studies.options import StudyOptions
+from sweep.trials import cells as planned
+from sweep.work.options import RunOptions
+from sweep.work.summary import Failure, Summary
+from tests.sweep import stored
+from tests.sweep.tiny_study import tiny
+
+PAPER = load_paper()
+IMAGES = 1000
+
+
+class Engine:
+    """In place of the real one: writes what trainings and attacks would leave, with accuracies drawn around a mean."""
+
+    def __init__(self, means, spread=0.01, hours=0.5, collapsed=(), failing=False):
+        self.means, self.spread, self.hours, self.collapsed, self.failing = means, spread, hours, collapsed, failing
+        self.computed, self.calls = [], []
+
+    def __call__(self, study, store, options):
+        self.calls.append((study.labels, study.seeds, options.budget, options.command))
+        if self.failing:
+            return Summary(study.name, complete=False, failed=[Failure("at seed 0", "0" * 16, "no memory")])
+        cells = planned.expand(study)
+        for cell in cells:
+            if store.trial_record(cell.trial) is None:
+                self.computed.append((cell.label, cell.seed))
+                status = "collapsed" if (cell.label, cell.seed) in self.collapsed else "done"
+                stored.write_trial(store, cell, status)
+                noise = np.random.default_rng([cell.seed, len(cell.label)]).normal(0, self.spread)
+                right = round(IMAGES * (self.means[cell.label] + noise))
+                for number in range(len(planned.evaluation_attacks(study)) if status == "done" else 0):
+                    verdicts = pack(np.arange(IMAGES) < right)
+                    made = stored.evaluation(
+                        study, cell, attack=number, images=IMAGES, verdicts=verdicts, accuracy=right / IMAGES
+                    )
+                    store.write_record(made)
+        write_manifest(store, planned.manifest(study, cells))
+        return Summary(study.name, complete=True, device_hours=self.hours)
+
+
+@pytest.fixture
+def setting(tmp_path, monkeypatch):
+    tiny(tmp_path, search=None, methods={"st": {}, "at": {}, "sovr": {}, "again": {"method": "at"}})
+    store = open_store(tmp_path / "store")
+    said: list[str] = []
+
+    def run(engine, claim, budget=None, rules=None, measure=None):
+        monkeypatch.setattr(deciding, "run_study", engine)
+        rules = rules or Rules()
+        one = ask(StudyOptions(str(tmp_path / "tiny.yaml")), claim, measure, rules)
+        well = settle([one], store, RunOptions(), budget or Budget(None), rules, PAPER, said.append)
+        return one, well
+
+    return store, run, said
+
+
+def decisions(store):
+    return list(store.records(DecisionRecord, store.record_paths(DecisionRecord)))
+
+
+def test_a_clear_claim_is_decided_after_four_seeds_and_stored(setting):
+    store, run, said = setting
+    engine = Engine({"st": 0.1, "at": 0.6})
+    one, well = run(engine, "st < at")
+    assert well and one.seen.verdict == "holds" and one.seen.n == 4
+    assert sorted(engine.computed) == sorted((label, seed) for label in ("st", "at") for seed in range(4))
+    (record,) = decisions(store)
+    assert record.verdict == "holds" and record.seeds == (0, 1, 2, 3) and record.high < 0
+    assert [len(seeds) for _, seeds, _, _ in engine.calls] == [2, 4]
+    assert "decided after 4 seeds (sequential)" in said[-1] and "to go" in said[0]
+    command = engine.calls[0][3]
+    assert command.startswith("python -m sweep.run --study") and "--methods st,at --seeds 0,1" in command
+
+
+def test_the_same_command_again_computes_nothing_and_a_margin_uses_the_same_trials(setting):
+    store, run, said = setting
+    run(Engine({"st": 0.1, "at": 0.6}), "st < at")
+    engine = Engine({})
+    run(engine, "st < at")
+    one, _ = run(engine, "at > st + 40")
+    refuted, _ = run(engine, "at > st + 60")
+    assert engine.calls == [] and one.seen.verdict == "holds" and refuted.seen.verdict == "does not hold"
+    assert len(decisions(store)) == 3
+
+
+def test_an_unclear_claim_ends_with_the_seeds_or_with_the_budget(setting):
+    store, run, said = setting
+    engine = Engine({"sovr": 0.6, "at": 0.6})
+    one, well = run(engine, "sovr > at", rules=Rules(max_seeds=6))
+    assert well and one.seen.verdict == "undecided" and one.seen.n == 6 and "--max-seeds 6" in said[-1]
+    engine = Engine({"sovr": 0.6, "at": 0.6}, hours=0.5)
+    one, well = run(engine, "sovr > at", budget=Budget(0.8))
+    assert well and len(one.values.seeds) == 10 and "used up" in said[-1]
+    assert [budget for _, _, budget, _ in engine.calls] == ["0.800000000h", "0.300000000h"]
+    (record,) = decisions(store)
+    assert len(record.seeds) == 10 and record.verdict == "undecided"
+
+
+def test_nothing_is_decided_while_a_seed_collapsed(setting):
+    store, run, said = setting
+    one, well = run(Engine({"st": 0.1, "at": 0.6}, collapsed={("at", 2)}), "st < at")
+    (record,) = decisions(store)
+    assert well and record.verdict == "undecided" and record.left_out == (2,) and "collapsed or failed" in said[-1]
+
+
+def test_a_failed_training_ends_the_command_with_the_way_out(setting):
+    store, run, said = setting
+    _, well = run(Engine({}, failing=True), "st < at")
+    assert not well and "no memory" in said[0] and said[1].endswith("--retry-failed") and decisions(store) == []
+
+
+def test_what_cannot_be_decided_is_refused_before_anything_runs(setting):
+    _, run, _ = setting
+    engine = Engine({})
+    with pytest.raises(UserError, match="the very same trials"):
+        run(engine, "again > at")
+    with pytest.raises(UserError, match="--measure autoattack.*does not take it"):
+        run(engine, "sovr > at", measure="autoattack")
+    with pytest.raises(UserError, match="unknown label"):
+        run(engine, "svr > at")
+    with pytest.raises(UserError, match="between 0 and 1"):
+        Rules(alpha=1.0)
+    assert engine.calls == []
+
+
+def test_seeds_come_in_an_order_without_the_searches_own(tmp_path):
+    study = tiny(tmp_path, seeds=[5, 3], search={"sovr": {"candidates": 2, "seed": 1}})
+    assert seed_order(study, 6) == [3, 5, 0, 2, 4, 6] and seed_order(study, 1) == [3]
+
+
+def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_path, monkeypatch):
+    changes = {"evaluation": {"attacks": ["clean", "autoattack"], "suite": None, "epsilon": "0.1", "images": 20}}
+    tiny(tmp_path, search=None, methods={"at": {}, "sovr": {}, "mart": {}}, **changes)
+    store, options, rules = (
+        open_store(tmp_path / "store"),
+        StudyOptions(str(tmp_path / "tiny.yaml")),
+        Rules(max_seeds=8),
+    )
+    asked = ask_paper(options, PAPER, store, rules)
+    names = {one.pair.text for one in asked if one.pair.measure == "autoattack"}
+    assert {"sovr > at", "mart < at", "sovr > mart"} <= names
+    engine = Engine({"at": 0.5, "sovr": 0.8, "mart": 0.497})
+    monkeypatch.setattr(deciding, "run_study", engine)
+    chosen = [one for one in asked if one.pair.text in ("sovr > at", "mart < at")]
+    assert settle(chosen, store, RunOptions(), Budget(2.0), rules, PAPER, lambda text: None)
+    # Two seeds for each that nothing is known of, then the budget goes to the one that grows.
+    assert [set(labels) for labels, _, _, _ in engine.calls][2] == {"at", "sovr"}
+    assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
+    left = [one.pair.text for one in ask_paper(options, PAPER, store, rules)]
+    assert "sovr > at" not in left and "mart < at" in left
+
+
+def test_merged_stores_keep_the_decision_that_got_further(setting, tmp_path):
+    store, run, _ = setting
+    other = open_store(tmp_path / "other")
+    run(Engine({"sovr": 0.6, "at": 0.6}), "sovr > at", rules=Rules(max_seeds=2))
+    Merge(other, [store]).write()
+    run(Engine({"sovr": 0.6, "at": 0.6}), "sovr > at", rules=Rules(max_seeds=4))
+    Merge(other, [store]).write()
+    assert [len(record.seeds) for record in decisions(other)] == [4]
+    assert not Merge(store, [other]).new
+    (record,) = decisions(other)
+    other.write_record(record.model_copy(update={"differences": (9.0, *record.differences[1:])}))
+    with pytest.raises(UserError, match="two different outcomes of one decision"):
+        Merge(store, [other])
+
+
+def test_the_command_says_what_it_needs(tmp_path):
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-m", "sweep.decide", "--store", str(tmp_path)]
+    found = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 2 and "give either one claim" in found.stderr
