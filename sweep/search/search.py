@@ -238,7 +238,7 @@ class Search:
         """The journal of an earlier session may hold trials that a kill left running: written anew from the record."""
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.journal.with_suffix(".new")
-        # Whoever rebuilds it leads the search: a lock is one that a kill left, and Optuna would wait 30 s for its owner.
+        # Whoever rebuilds it leads the search: a lock was left by a kill, and Optuna would wait 30 s for its owner.
         for left in (fresh, *self.journal.parent.glob(f"{self.journal.stem}.*.lock*")):
             left.unlink(missing_ok=True)
         study = optuna.create_study(

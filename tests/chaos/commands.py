@@ -22,6 +22,19 @@ def call(words: list[str], folder: Path, *, prepare: Callable[[], None] | None =
     return in_child(partial(_call, words, folder, prepare))
 
 
+def without_figures() -> None:
+    """For the rest of this process: drawing takes ten times as long as all else that a report does."""
+    from reports.figures import draw
+    from reports.page import page
+
+    def no_figures(results: object, folder: Path) -> list[Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        return []
+
+    draw.draw_all = no_figures
+    page.write_page = lambda results, tables, drawn, out: out / "tables.md"
+
+
 def _call(words: list[str], folder: Path, prepare: Callable[[], None] | None) -> None:
     loop.use_this_process()
     os.chdir(folder)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tests.chaos import commands
 from tests.chaos.comparison import judge_end, judge_store
-from tests.chaos.damages import _without_figures
 from tests.chaos.study import Reference
 from tests.chaos.tally import Result
 
@@ -55,7 +54,7 @@ class _Refusals:
         """No file may be larger than `size`: every write beyond it fails."""
 
         def small() -> None:
-            _without_figures()
+            commands.without_figures()
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
@@ -66,7 +65,7 @@ class _Refusals:
         """From some write on the disk is full, as the store's own calls see it."""
 
         def full() -> None:
-            _without_figures()
+            commands.without_figures()
             left = 1 + self.size // 5_000
             sync = os.fsync
 
@@ -91,7 +90,7 @@ class _Refusals:
             self.result.notes.append("skipped: no disk can be mounted here")
             return
         try:
-            self._refused(commands.call(self._run(), self.folder, prepare=_without_figures))
+            self._refused(commands.call(self._run(), self.folder, prepare=commands.without_figures))
             subprocess.run(["mount", "-o", "remount,size=50m", str(self.store)], check=True, capture_output=True)
             self._goes_on()
         finally:
@@ -132,13 +131,13 @@ class _Refusals:
 
     def _goes_on(self) -> None:
         """With room again the same command ends well; failed trials are asked for."""
-        ended = commands.call([*self._run(), "--retry-failed"], self.folder, prepare=_without_figures)
+        ended = commands.call([*self._run(), "--retry-failed"], self.folder, prepare=commands.without_figures)
         if judge_end(self.result, "the run afterwards", ended):
             judge_store(self.result, self.reference, self.store)
 
 
 def _as_nobody() -> None:
-    _without_figures()
+    commands.without_figures()
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

@@ -24,19 +24,19 @@ STUDY: dict[str, Any] = {
     "dataset": "digits",
     "model": "small_cnn",
     "seeds": [0],
-    "train_images": 64,
-    "test_images": 16,
+    "train_images": 128,
+    "test_images": 32,
     "train": {
         "epochs": 2,
         "batch_size": 32,
-        "learning_rate": 0.05,
+        "learning_rate": 0.1,
         "schedule": {"kind": "constant"},
         "attack": {"epsilon": "0.1", "step_size": "0.05", "steps": 1},
     },
     "selection": {"protocol": "heldout", "validation": 16, "epsilon": "0.1", "step_size": "0.05", "steps": 1},
     "methods": {"at": {}, "sovr": {}},
     "search": {"sovr": {"candidates": 6, "seed": 1000}},
-    "evaluation": {"suite": "main", "epsilon": "0.3", "images": 4, "diagnostics": True},
+    "evaluation": {"suite": "main", "epsilon": "0.3", "images": 16, "diagnostics": True},
 }
 TABLES = ("tables.md", "tables.tex", "tables.csv", "numbers.tex")
 

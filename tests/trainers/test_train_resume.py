@@ -14,6 +14,7 @@ import pytest
 import torch
 from small_trials import every_kind_of_trial, small_trial
 
+from tests.patience import patience
 from trainers import train as training_module
 from trainers.checkpoint import load_resume
 from trainers.train import train
@@ -100,10 +101,9 @@ def test_a_killed_process_is_continued_exactly(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while not (folder / "resume.pt").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.2)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
