@@ -107,6 +107,8 @@ def parse(text: str, where: str) -> Any:
         if isinstance(fault, UserError):
             raise
         raise UserError(f"{where}: {fault}") from None
+    except (KeyError, AttributeError, TypeError, IndexError):  # PyYAML's own, such as for !!set [1] or !!bool maybe
+        raise UserError(f"{where}: a tag (!!…) whose value does not fit it; write the value without a tag") from None
 
 
 def _check_size(text: str, where: str) -> None:

@@ -19,7 +19,7 @@ from types import ModuleType
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from tests.chaos import damages, drivers, kills, machine, ray_kills, s3_faults  # noqa: E402
+from tests.chaos import damages, drivers, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
 from tests.chaos.reference import make_reference  # noqa: E402
 from tests.chaos.study import Reference  # noqa: E402
 from tests.chaos.tally import Result, Tally  # noqa: E402
@@ -43,13 +43,17 @@ def main() -> None:
         print(f"undisturbed: {reference.seconds:.1f} s, {reference.primitives} steps of the store", flush=True)
         if arguments.repeat:
             part, _, case = arguments.repeat.partition(":")
+            if arguments.spoil:
+                loop.spoil_results()
             _note(tally, PARTS[part].perform(case, reference))
         else:
             parts = arguments.parts.split(",")
             total = sum(SHARES[part] for part in parts)
             for part in parts:
                 seconds = 60 * arguments.minutes * SHARES[part] / total
-                campaign(tally, part, reference, arguments.seed, seconds, arguments.lanes)
+                if arguments.cases:
+                    seconds = float("inf")
+                campaign(tally, part, reference, arguments.seed, seconds, arguments.lanes, arguments.cases)
         print(f"\nseed {arguments.seed}\n{tally.table()}", flush=True)
     finally:
         if not tally.failed:
@@ -101,6 +105,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--lanes", type=int, default=1 + (os.cpu_count() or 1), help="cases at once, Ray's aside")
     parser.add_argument("--folder", type=Path, help="where stores are made; default: memory, if there is any")
+    parser.add_argument("--cases", type=int, help="this many of each part, however long they take")
+    parser.add_argument("--spoil", action="store_true", help="turn one verdict round: the campaign must notice")
     parser.add_argument("--repeat", metavar="PART:CASE", help="one case again, as a failure prints it")
     arguments = parser.parse_args()
     unknown = [part for part in arguments.parts.split(",") if part not in PARTS]

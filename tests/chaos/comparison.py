@@ -28,16 +28,26 @@ def judge_end(result: Result, what: str, ended: Ended, codes: tuple[int, ...] = 
     return False
 
 
-def judge_store(result: Result, reference: Reference, store: str | Path, before: dict[str, int] | None = None) -> None:
-    """Equal results and byte-identical tables; `before` are finished records that nobody may have written again."""
-    found = outcome(store)
-    for path in sorted(reference.outcome.keys() - found.keys()):
+def judge_store(
+    result: Result,
+    reference: Reference,
+    store: str | Path,
+    before: dict[str, int] | None = None,
+    *,
+    whole: bool = True,
+) -> None:
+    """Equal results and byte-identical tables; `before` are finished records that nobody may have written again.
+
+    Without `whole`, what no table of a finished study needs may be missing: records of pruned candidates, weights.
+    """
+    found, expected = outcome(store, whole=whole), reference.outcome if whole else outcome(reference.store, whole=False)
+    for path in sorted(expected.keys() - found.keys()):
         result.bad("lost", path)
-    for path in sorted(found.keys() - reference.outcome.keys()):
+    for path in sorted(found.keys() - expected.keys()):
         result.bad("differing", f"{path} is nobody's")
-    for path in sorted(found.keys() & reference.outcome.keys()):
-        if found[path] != reference.outcome[path]:
-            result.bad("differing", f"{path}: {str(found[path])[:300]} instead of {str(reference.outcome[path])[:300]}")
+    for path in sorted(found.keys() & expected.keys()):
+        if found[path] != expected[path]:
+            result.bad("differing", f"{path}: {str(found[path])[:300]} instead of {str(expected[path])[:300]}")
     with tempfile.TemporaryDirectory(prefix="chaos-tables-") as out:
         made = tables(store, Path(out))
     for name, content in reference.tables.items():

@@ -207,7 +207,7 @@ def _judge(result: Result, reference: Reference, folder: Path, place: str) -> No
                 result.bad("silent", f"{cell} shows {values}, not {known.get(cell)}, and nothing names {place}")
     _judge_run(result, reference, folder, place)
     if not result.faults:
-        judge_store(result, reference, store)
+        judge_store(result, reference, store, whole=False)
 
 
 def _judge_run(result: Result, reference: Reference, folder: Path, place: str) -> None:

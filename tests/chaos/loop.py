@@ -13,8 +13,10 @@ import torch
 
 from sweep import engine
 from sweep.cluster import driver, worker
+from sweep.evaluation import progress
 from sweep.store.base import Store
 from sweep.store.opening import open_store
+from sweep.store.records import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from sweep.work.ready import Assigned
@@ -50,6 +52,17 @@ def use_this_process(*, forked: bool = False) -> None:
         return _compute(study, store, options, command, _in_worker if forked else _here)
 
     driver.compute = compute
+
+
+def spoil_results() -> None:
+    """From now on the first verdict of every evaluation is turned round: a fault that the campaign must find."""
+    whole = progress.EvaluationProgress.record
+
+    def wrong(self: progress.EvaluationProgress) -> EvaluationRecord:
+        self.alive[0] = not self.alive[0]
+        return whole(self)
+
+    progress.EvaluationProgress.record = wrong  # type: ignore[method-assign]
 
 
 Run = Callable[[Assigned, Setting], str | None]

@@ -63,14 +63,18 @@ def write_study(folder: Path) -> Path:
     return path
 
 
-def outcome(uri: str | Path) -> dict[str, Any]:
-    """Every result of a store without when and where it was computed; a record that is broken says so."""
+def outcome(uri: str | Path, *, whole: bool = True) -> dict[str, Any]:
+    """Every result of a store without when and where it was computed; a record that is broken says so.
+
+    Without `whole` only those that a finished study's tables are made of.
+    """
     store = open_store(uri)
     found: dict[str, Any] = {}
-    for kind in (TrialRecord, EvaluationRecord, SearchRecord, CandidateRecord, DiagnosticsRecord):
+    kinds = (TrialRecord, EvaluationRecord, SearchRecord, DiagnosticsRecord, *((CandidateRecord,) if whole else ()))
+    for kind in kinds:
         for path in store.record_paths(kind):
             try:
-                found[path] = _facts(store, store.record(kind, path))
+                found[path] = _facts(store, store.record(kind, path), whole)
             except (BrokenRecord, OSError) as fault:
                 found[path] = f"broken: {fault}"
     return found
@@ -92,13 +96,13 @@ def final_records(folder: Path) -> dict[str, int]:
     return found
 
 
-def _facts(store: Store, record: Any) -> Any:
+def _facts(store: Store, record: Any, whole: bool) -> Any:
     if isinstance(record, TrialRecord):
         curve = [{key: value for key, value in row.items() if key != "seconds"} for row in record.curve]
         weights = {
             name: hashlib.sha256(store.read(layout.weights(record.trial, name))).hexdigest() == kept.sha256
             for name, kept in record.checkpoints.items()
-            if store.exists(layout.weights(record.trial, name))
+            if whole and store.exists(layout.weights(record.trial, name))
         }
         return record.status, curve, record.checkpoints, record.metrics, weights
     if isinstance(record, EvaluationRecord):
@@ -107,7 +111,7 @@ def _facts(store: Store, record: Any) -> Any:
         return record.candidates, record.chosen, record.reason, record.status
     if isinstance(record, CandidateRecord):
         return [{key: value for key, value in row.items() if key != "seconds"} for row in record.curve]
-    whole = store.exists(record.arrays_path) and (
+    arrays = store.exists(record.arrays_path) and (
         hashlib.sha256(store.read(record.arrays_path)).hexdigest() == record.arrays_sha256
     )
-    return record.summary, record.arrays_sha256, whole
+    return record.summary, record.arrays_sha256, arrays
