@@ -57,6 +57,9 @@ _StudyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
+# Bytes would pass for text, and no key of a study takes them.
+_StudyLoader.add_constructor("tag:yaml.org,2002:binary", _StudyLoader.construct_undefined)
+
 
 @dataclass(frozen=True)
 class Fault:

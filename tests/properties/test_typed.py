@@ -58,6 +58,7 @@ TAGS = ["!!bool", "!!int", "!!float", "!!set", "!!timestamp", "!!binary", "!!oma
 @given(key=st.sampled_from(sorted(TINY)), tag=st.sampled_from(TAGS), value=st.text(max_size=12) | SCALARS)
 @example(key="seeds", tag="!!int", value="")
 @example(key="seeds", tag="!!set", value=[1])
+@example(key="dataset", tag="!!binary", value="")
 def test_a_yaml_tag_is_refused_or_planned(file: Path, key: str, tag: str, value: Any) -> None:
     content = copy.deepcopy(TINY)
     content[key] = "PLACE"
@@ -98,6 +99,7 @@ def test_methods_are_refused_or_planned(file: Path, text: str) -> None:
 
 
 @given(name=st.text(max_size=40) | st.sampled_from(AWKWARD))
+@example(name="~0")
 def test_a_study_of_any_name_is_refused_or_loaded(name: str) -> None:
     with contextlib.suppress(UserError):
         Study.load(name)
