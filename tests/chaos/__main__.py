@@ -20,6 +20,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from tests.chaos import damages, drivers, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
+from tests.chaos.children import die_with_parent  # noqa: E402
 from tests.chaos.reference import make_reference  # noqa: E402
 from tests.chaos.study import Reference  # noqa: E402
 from tests.chaos.tally import Result, Tally  # noqa: E402
@@ -68,7 +69,7 @@ def campaign(
     waiting: Iterator[str] = islice(PARTS[part].cases(reference, seed), most)
     started, lanes = time.monotonic(), 1 if part == "ray" else lanes
     count = len(tally.results)
-    with ProcessPoolExecutor(lanes, mp_context=get_context("fork")) as pool:
+    with ProcessPoolExecutor(lanes, mp_context=get_context("fork"), initializer=die_with_parent) as pool:
         running: set[Future[Result]] = set()
         while True:
             while len(running) < lanes and time.monotonic() - started < seconds:
