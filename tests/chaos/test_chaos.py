@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: what it forks must have no threads, and pytest's has."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--folder", str(folder), "--seed", "7", "--lanes", "1", *words],
+        [sys.executable, "-m", "tests.chaos", "--folder", str(folder), "--seed", "7", "--lanes", "2", *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -25,10 +25,10 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(tmp_path: Path) -> None:
-    ended = campaign(tmp_path, "--cases", "6", "--parts", "kills,damages,drivers,machine")
+    ended = campaign(tmp_path, "--cases", "3", "--parts", "kills,damages,drivers,machine")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     total = ended.stdout.splitlines()[-1]
-    assert total.startswith("| all | 24 |"), ended.stdout
+    assert total.startswith("| all | 12 |"), ended.stdout
 
 
 @pytest.mark.timeout(120)
