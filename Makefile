@@ -8,7 +8,7 @@ STAMPS := .venv/stamps
 export MPLCONFIGDIR ?= $(CURDIR)/.venv/matplotlib
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: run test check bench test-slurm clean
+.PHONY: run test check bench chaos test-slurm clean
 
 run: $(STAMPS)/core
 	$(BIN)/python -m sweep.run
@@ -23,6 +23,10 @@ check: $(STAMPS)/dev
 
 bench: $(STAMPS)/dev
 	$(BIN)/python -m benchmarks
+
+# Kills, damages and faults against a tiny study; a failure prints the command that repeats it.
+chaos: $(STAMPS)/dev
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
 
 test-slurm: $(STAMPS)/dev
 	tests/slurm/run.sh

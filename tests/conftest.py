@@ -15,6 +15,18 @@ atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402
 
+from tests.patience import patience  # noqa: E402
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Time-outs follow the load: those of a test's own mark, and the one of all others."""
+    usual = float(config.getini("timeout") or 0)
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        seconds = float(mark.args[0] if mark and mark.args else usual)
+        if seconds:
+            item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

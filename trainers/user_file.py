@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -51,7 +52,7 @@ def run(source: str, file: str, name: str, where: str) -> ModuleType:
 def attribute(text: str, where: str) -> Any:
     """What a file calls by that name, written as file.py:name."""
     path, _, name = text.rpartition(":")
-    file, where = Path(path).expanduser(), f"{where} {path}"
+    file, where = Path(os.path.expanduser(path)), f"{where} {path}"
     module = run(text_of(read(file, where), where), str(file), f"robustsweep_file_{file.stem}", where)
     if not hasattr(module, name):
         found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

@@ -32,7 +32,7 @@ def use_token(file: str | None) -> None:
     os.environ["RAY_AUTH_MODE"] = "token"
     if os.environ.get("RAY_AUTH_TOKEN"):
         return
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if not path.is_file():
         raise UserError(
             f"no token at {path}; copy the cluster's there (chmod 600), name it with --token, "

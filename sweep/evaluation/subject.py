@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,7 @@ def find_subject(store: Store, options: EvaluateOptions) -> Subject:
         if record is None:
             raise UserError(f"trial {trial} has no record in {store.uri}")
         return Subject(record.trial, kept, store.uri, options.data_dir, options.device)
-    path = Path(options.checkpoint).expanduser()
+    path = Path(os.path.expanduser(options.checkpoint))
     if not path.is_file():
         kinds = "|".join(CHECKPOINTS)
         raise UserError(f"checkpoint {options.checkpoint} is neither a file nor TRIAL/{kinds} of {store.uri}")
@@ -137,7 +138,7 @@ def _digest(path: Path, outside: Outside) -> str:
     facts = {"model": outside.model, "dataset": outside.dataset, "standardize": outside.standardize}
     if ".py:" in outside.model:
         file, _, function = outside.model.rpartition(":")
-        factory = Path(file).expanduser()
+        factory = Path(os.path.expanduser(file))
         if not factory.is_file():
             raise UserError(f"model factory {factory} does not exist")
         facts |= {"factory": hashlib.sha256(factory.read_bytes()).hexdigest(), "model": function}

@@ -239,7 +239,9 @@ class Search:
         """The journal of an earlier session may hold trials that a kill left running: written anew from the record."""
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.journal.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
+        # Whoever rebuilds it leads the search: a lock was left by a kill, and Optuna would wait 30 s for its owner.
+        for left in (fresh, *self.journal.parent.glob(f"{self.journal.stem}.*.lock*")):
+            left.unlink(missing_ok=True)
         study = optuna.create_study(
             storage=_storage(fresh),
             study_name=self.settings.id,

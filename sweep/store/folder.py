@@ -17,7 +17,7 @@ from sweep.store.base import Entry, Store
 
 class FolderStore(Store):
     def __init__(self, root: Path) -> None:
-        self.root = root.expanduser().absolute()
+        self.root = Path(os.path.expanduser(root)).absolute()
         self.uri = str(self.root)
         there = next((place for place in (self.root, *self.root.parents) if os.path.exists(place)), None)
         if there is not None and not there.is_dir():

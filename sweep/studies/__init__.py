@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def titles() -> dict[str, str]:
 def find(name_or_path: str | Path) -> Path:
     """A shipped study by name, or a file by path."""
     text = str(name_or_path)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))  # Path's own raises for an unknown user
     try:
         if path.is_file():
             return path

@@ -57,6 +57,9 @@ _StudyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
+# Bytes would pass for text, and no key of a study takes them.
+_StudyLoader.add_constructor("tag:yaml.org,2002:binary", _StudyLoader.construct_undefined)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -107,6 +110,8 @@ def parse(text: str, where: str) -> Any:
         if isinstance(fault, UserError):
             raise
         raise UserError(f"{where}: {fault}") from None
+    except (KeyError, AttributeError, TypeError, IndexError):  # PyYAML's own, such as for !!set [1] or !!bool maybe
+        raise UserError(f"{where}: a tag (!!…) whose value does not fit it; write the value without a tag") from None
 
 
 def _check_size(text: str, where: str) -> None:

@@ -15,6 +15,7 @@ from reports.tables.latex import PREAMBLE, numbers, render
 from reports.tables.markdown import code
 from reports.tables.study import study_tables
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
+from tests.patience import patience
 from tests.records import evaluation_record
 from trainers.attacks import parse
 
@@ -80,7 +81,7 @@ def test_a_row_may_begin_with_a_bracket_or_a_star(tmp_path):
     table = Table("odd\nname", "[t]", (Column("[c]"),), (Block("[b]", rows),))
     (tmp_path / "odd.tex").write_text(PREAMBLE + render(table) + r"\end{document}", "utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "odd.tex"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(120))
     assert run.returncode == 0, run.stdout[-1500:]
 
 

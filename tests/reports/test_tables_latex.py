@@ -9,6 +9,7 @@ from hand_made import QuickStore, add_evaluation, add_study
 
 from reports import write_reports
 from reports.tables.latex import escape
+from tests.patience import patience
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 
@@ -46,7 +47,7 @@ def test_the_document_and_the_macros_compile(out, tmp_path):
     (tmp_path / "paper.tex").write_text(user)
     for name in ("tables.tex", "paper.tex"):
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", name]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(120))
         assert run.returncode == 0, run.stdout[-2000:]
         assert "Overfull \\hbox" not in run.stdout
 

@@ -19,6 +19,7 @@ from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions
+from tests.patience import patience
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
 ALONE = ("run", "plan", "status", "evaluate", "check", "submit")
@@ -176,7 +177,7 @@ def test_a_signal_while_listing_ends_quietly(tmp_path):
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=patience(20))
     assert process.returncode == 130 and "Traceback" not in errors and errors.count("\n") <= 2
 
 

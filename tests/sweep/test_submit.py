@@ -20,6 +20,7 @@ from tiny_study import TINY
 
 from sweep import cli
 from sweep.studies import shipped
+from tests.patience import patience
 
 SCHEMA = json.loads((Path(__file__).parent / "rayjob_schema.json").read_text())
 
@@ -194,13 +195,13 @@ def cluster(tmp_path_factory):
     command += [f"--dashboard-agent-listen-port={free_port()}", "--object-store-memory=200000000"]
     with (folder / "head.log").open("w") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    end = time.monotonic() + 90
+    end = time.monotonic() + patience(90)
     while "Ray runtime started" not in (folder / "head.log").read_text():
         assert time.monotonic() < end and head.poll() is None, (folder / "head.log").read_text()
         time.sleep(0.2)
     yield f"http://127.0.0.1:{dashboard}", environment, folder
     os.killpg(head.pid, signal.SIGKILL)
-    head.wait(20)
+    head.wait(patience(20))
 
 
 def submitted(cluster, *more, **changes):
@@ -212,7 +213,7 @@ def submitted(cluster, *more, **changes):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=patience(240),
         check=False,
     )
 

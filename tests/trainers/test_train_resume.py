@@ -16,6 +16,7 @@ import pytest
 import torch
 from small_trials import every_kind_of_trial, small_trial
 
+from tests.patience import patience
 from trainers import train as training_module
 from trainers.checkpoint import RESUME_HEADER, UnusableState, load_resume, save_resume
 from trainers.config import Selection
@@ -106,10 +107,9 @@ def test_a_killed_process_is_continued_exactly(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while not (folder / "resume.pt").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.2)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

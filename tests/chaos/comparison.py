@@ -1,0 +1,63 @@
+"""Whether a store that was disturbed and finished holds what an undisturbed one does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from sweep.store.leases import held
+from sweep.store.opening import open_store
+from tests.chaos.children import Ended
+from tests.chaos.study import Reference, final_records, outcome, tables
+from tests.chaos.tally import Result
+
+SHOWN = 1500
+
+
+def judge_end(result: Result, what: str, ended: Ended, codes: tuple[int, ...] = (0,)) -> bool:
+    """Notes a hang, a traceback and a wrong exit code; whether all was well."""
+    tail = ended.output[-SHOWN:].strip()
+    if ended.hung:
+        result.bad("hangs", f"{what} did not end: {tail}")
+    elif ended.has_traceback:
+        result.bad("tracebacks", f"{what}: {tail}")
+    elif ended.code not in codes:
+        result.bad("lost", f"{what} ended with {ended.code}: {tail}")
+    else:
+        return True
+    return False
+
+
+def judge_store(
+    result: Result,
+    reference: Reference,
+    store: str | Path,
+    before: dict[str, int] | None = None,
+    *,
+    whole: bool = True,
+) -> None:
+    """Equal results and byte-identical tables; `before` are finished records that nobody may have written again.
+
+    Without `whole`, what no table of a finished study needs may be missing: records of pruned candidates, weights.
+    """
+    found, expected = outcome(store, whole=whole), reference.outcome if whole else outcome(reference.store, whole=False)
+    for path in sorted(expected.keys() - found.keys()):
+        result.bad("lost", path)
+    for path in sorted(found.keys() - expected.keys()):
+        result.bad("differing", f"{path} is nobody's")
+    for path in sorted(found.keys() & expected.keys()):
+        if found[path] != expected[path]:
+            result.bad("differing", f"{path}: {str(found[path])[:300]} instead of {str(expected[path])[:300]}")
+    with tempfile.TemporaryDirectory(prefix="chaos-tables-") as out:
+        made = tables(store, Path(out))
+    for name, content in reference.tables.items():
+        if made[name] != content:
+            result.bad("differing", f"{name} is not byte-identical")
+    if before is not None:
+        now = final_records(Path(store))
+        for path, inode in before.items():
+            if path in now and now[path] != inode:
+                result.bad("doubled", f"{path} was complete and was written again")
+    leases = held(open_store(store))
+    if leases:
+        result.bad("lost", f"leases are held after the end: {', '.join(leases)}")

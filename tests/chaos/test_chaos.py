@@ -1,0 +1,39 @@
+"""A short part of the campaign: a few cases of each part that needs no Ray, always the same ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what it forks must have no threads, and pytest's has."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.chaos", "--folder", str(folder), "--seed", "7", "--lanes", "2", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(tmp_path: Path) -> None:
+    ended = campaign(tmp_path, "--cases", "3", "--parts", "kills,damages,drivers,machine")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    total = ended.stdout.splitlines()[-1]
+    assert total.startswith("| all | 12 |"), ended.stdout
+
+
+@pytest.mark.timeout(120)
+def test_a_difference_is_seen_and_the_command_that_repeats_it_is_printed(tmp_path: Path) -> None:
+    """The campaign against a verdict that is turned round: were this to pass, the test above would say nothing."""
+    ended = campaign(tmp_path, "--repeat", "kills:60-after-60-before-one", "--spoil")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "repeat: python -m tests.chaos --repeat kills:60-after-60-before-one" in ended.stdout
