@@ -160,4 +160,4 @@ def test_written_settings_load_neither_torch_nor_ray():
         "import sys; from sweep.studies.written import written_settings; written_settings('cifar10_ddpm', 'at+ddpm'); "
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0
