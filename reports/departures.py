@@ -17,8 +17,8 @@ from trainers.data import dataset_facts, dataset_names
 # Margins are taken from training images at the last epoch: test images and the choice of the epoch have no part in it.
 ON_TRAINING_IMAGES = ("margin", "margin_ratio")
 OF_THE_TEST = ("test_images", "selection")
-# Whether margins are recorded moves no number; hyperparameters are compared apart, a search may have chosen them.
-IGNORED = ("margins", "seed", "hyperparameters")
+# Hyperparameters are compared apart, a search may have chosen them.
+IGNORED = ("seed", "hyperparameters")
 OUTER = ("recipe.schedule", "recipe.augmentation")
 PARTS = {"selection.protocol": "protocol", "selection.validation": "training images held out"}
 

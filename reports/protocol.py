@@ -38,7 +38,6 @@ NAMES = {
     "ddpm": "synthetic images (DDPM)",
     "train_images": "training images used",
     "test_images": "test images used",
-    "margins": "margins recorded",
 }
 # Shown as one value: their parts mean little alone.
 WHOLE = ("recipe.schedule", "recipe.augmentation", "selection", "awp", "seat", "ddpm")

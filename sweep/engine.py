@@ -23,6 +23,7 @@ from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
 from sweep.trials.disk import planned_bytes
+from sweep.trials.older import older_note
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 
@@ -41,6 +42,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
     _set_broken_aside(store)
     delete_dead(store)
+    note = older_note(store)
+    if note:
+        print(note, file=sys.stderr, flush=True)
     if is_complete(study, store, options.retry_failed):
         summary = _all_there(study, store)
     else:

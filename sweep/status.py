@@ -21,6 +21,7 @@ def status(
     """Show what is done, running and left. Per method and seed, from any shell at any time."""
     from sweep.store.encoding import BrokenRecord
     from sweep.store.opening import open_store
+    from sweep.trials.older import older_note
     from sweep.trials.standing import standings
 
     opened = open_store(store)
@@ -28,6 +29,9 @@ def status(
     found = standings(opened, study, broken.append)
     if broken and not found:
         raise broken[0]
+    note = older_note(opened)
+    if note:
+        sys.stderr.write(f"{note}\n")
     for fault in broken:
         sys.stderr.write(f"warning: {fault}\n")
     if as_json:

@@ -28,6 +28,14 @@ def prepare_data(
     return bundle.to(device)
 
 
+def data_sha256(config: TrialConfig, bundle: DataBundle, data_dir: Path | str | None) -> dict[str, str]:
+    """Of the data set as it was loaded, and of the files that the wrappers add, by name."""
+    found = {config.dataset: bundle.sha256}
+    for wrapper in config.wrappers.values():
+        found |= wrapper.data_sha256(Path(data_dir or "data"))
+    return found
+
+
 def build_model(config: TrialConfig) -> nn.Module:
     facts = data.dataset_facts(config.dataset)
     mean, std = (facts.mean, facts.std) if config.recipe.standardize else (None, None)

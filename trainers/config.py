@@ -84,16 +84,21 @@ class Recipe(Strict):
 
 
 class Selection(Strict):
-    """Which epoch's weights are kept: `best_test` always, `best_validation` when images are held out."""
+    """Which epoch's weights are kept: `best_validation` when images are held out, `best_test` in the protocol `paper`.
+
+    What the protocol does not look at is not measured: `heldout` leaves the test images alone until the evaluation.
+    The last epoch is always measured.
+    """
 
     protocol: Literal["paper", "heldout"] = "paper"
     validation: int = Field(0, ge=0, description="training images held out")
-    validation_from: Literal["start", "end"] = "end"
+    validation_from: Literal["start", "end", "spread"] = "end"
     loss: Literal["ce", "cw"] = "ce"
     steps: int = Field(20, ge=0)
     step_size: Amount = "2/255"
     epsilon: Amount = "8/255"
-    every: int = Field(1, ge=1, description="epochs between two evaluations")
+    from_epoch: int = Field(0, ge=0, description="the first epoch that is measured, counted from 0")
+    every: int = Field(1, ge=1, description="epochs between two measurements")
     ties: Literal["first", "last"] = "first"
     images: int | None = Field(None, ge=1, description="test images used for selection; all if absent")
 
@@ -102,6 +107,10 @@ class Selection(Strict):
         if self.protocol == "heldout" and self.validation == 0:
             raise ValueError("protocol 'heldout' needs validation > 0; set selection.validation or protocol: paper")
         return self
+
+    def measures(self, epoch: int, epochs: int) -> bool:
+        """Whether this 0-based epoch of so many is measured: every so many epochs of the training, and the last."""
+        return epoch + 1 == epochs or (epoch >= self.from_epoch and (epoch + 1) % self.every == 0)
 
     @property
     def headline(self) -> str:
@@ -127,7 +136,6 @@ class TrialConfig(Strict):
     selection: Selection = Selection()
     train_images: int | None = Field(None, ge=1, description="use only the first n training images")
     test_images: int | None = Field(None, ge=1)
-    margins: bool = Field(False, description="record the mean logit margin on adversarial training data per epoch")
     seed: int = Field(0, ge=0)
     plugin: str | None = Field(None, description="SHA-256 of the plug-ins that define method, model and data set")
 
@@ -139,7 +147,9 @@ class TrialConfig(Strict):
         names = registry.WRAPPERS.names()
         given = content.get("wrappers", {}) | {name: content[name] for name in names if content.get(name) is not None}
         wrappers = {name: registry.WRAPPERS.get(name).model_validate(value) for name, value in given.items()}
-        return {key: value for key, value in content.items() if key not in names} | {"wrappers": wrappers}
+        # Margins are always recorded; records of earlier versions say whether they were.
+        left_out = {*names, "margins"}
+        return {key: value for key, value in content.items() if key not in left_out} | {"wrappers": wrappers}
 
     @model_serializer(mode="wrap")
     def _spread_wrappers(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from trainers import losses
 
 
 class Tally:
-    def __init__(self, device: torch.device, margins: bool) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.samples = self.scored = 0
         self.loss = 0.0
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
-        self.margin = torch.zeros((), dtype=torch.float64, device=device) if margins else None
+        self.margin = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(self, loss: float, logits: Tensor | None, labels: Tensor) -> None:
         self.samples += len(labels)
@@ -24,13 +24,12 @@ class Tally:
             return  # a method without a forward of the whole batch
         self.scored += len(labels)
         self.correct += (logits.argmax(1) == labels).sum()
-        if self.margin is not None:
-            self.margin += losses.logit_margin(logits, labels).double().sum()
+        self.margin += losses.logit_margin(logits, labels).double().sum()
 
     def row(self) -> dict[str, Any]:
         """Means over the epoch; accuracy and margin are those of the training forwards, on attacked images."""
         return {
             "train_loss": self.loss / self.samples,
             "train_accuracy": self.correct.item() / self.scored if self.scored else None,
-            "train_margin": self.margin.item() / self.scored if self.margin is not None and self.scored else None,
+            "train_margin": self.margin.item() / self.scored if self.scored else None,
         }

@@ -22,9 +22,10 @@ from trainers import assembly, composition, schedules
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
-from trainers.data.order import TrainingImages, derived_seed, generator_for
+from trainers.data.order import TrainingImages, derived_seed
 from trainers.evaluate import accuracy, pgd_accuracy
 from trainers.method import Batch
+from trainers.perturbation.noise import TrainingNoise
 from trainers.reproducible import reproducible
 from trainers.step import Collapsed, training_step
 from trainers.tally import Tally
@@ -143,13 +144,11 @@ class Training:
     def _train_epoch(self) -> Row:
         epoch = self.epoch
         torch.manual_seed(derived_seed(self.config.seed, "method", epoch))  # for methods that draw by themselves
-        attack = replace(
-            assembly.build_attack(self.config, self.method),
-            generator=generator_for(self.config.seed, "attack", epoch, self.device),
-        )
+        attack = assembly.build_attack(self.config, self.method)
+        attack = replace(attack, draw=TrainingNoise(derived_seed(self.config.seed, "attack", epoch), attack.start))
         method = self.method.at_epoch(epoch)
         wrappers = [wrapper for wrapper in self.wrappers.values() if wrapper.is_active(epoch)]
-        tally = Tally(self.device, self.config.margins)
+        tally = Tally(self.device)
         for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
             if self.step == self.total_steps:
                 break
@@ -191,10 +190,12 @@ class Training:
 
     def _evaluate(self) -> Row:
         row: Row = {f"{split}_{kind}_accuracy": None for split in ("test", "validation") for kind in ("clean", "pgd")}
-        if (self.epoch + 1) % self.config.selection.every and self.epoch + 1 < self.epochs:
+        selection = self.config.selection
+        if not selection.measures(self.epoch, self.epochs):
             return row
-        used = slice(0, self.config.selection.images)
-        row |= self._accuracies("test", self.data.test_images[used], self.data.test_labels[used])
+        if selection.protocol == "paper":
+            used = slice(0, selection.images)
+            row |= self._accuracies("test", self.data.test_images[used], self.data.test_labels[used])
         if self.data.validation_images is not None and self.data.validation_labels is not None:
             row |= self._accuracies("validation", self.data.validation_images, self.data.validation_labels)
         return row
@@ -241,12 +242,14 @@ class Training:
         patience = max(10, self.epochs // 5)
         held_out = self.data.validation_labels
         split, labels = ("test", self.data.test_labels) if held_out is None else ("validation", held_out)
-        seen = [row[f"{split}_clean_accuracy"] for row in self.curve if row[f"{split}_clean_accuracy"] is not None]
+        recent = [row for row in self.curve[-patience:] if row[f"{split}_clean_accuracy"] is not None]
+        if self.epoch < self.epochs / 2 or not recent:
+            return
+        measured_for = self.epoch - recent[0]["epoch"]
         largest_class = labels.bincount().max().item() / len(labels)
-        if self.epoch >= self.epochs / 2 and len(seen) >= patience and max(seen[-patience:]) <= largest_class + 0.01:
-            raise Collapsed(
-                f"{split} accuracy has been at chance ({max(seen[-patience:]):.1%}) for {patience} evaluations"
-            )
+        best = max(row[f"{split}_clean_accuracy"] for row in recent)
+        if measured_for > patience - self.config.selection.every and best <= largest_class + 0.01:
+            raise Collapsed(f"{split} accuracy has been at chance ({best:.1%}) for {patience} epochs")
 
     def save(self) -> None:
         """The weights that the state names are written; those that it no longer names go last."""

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+MOST_DIGITS = 20  # after the point
+
 
 class Strict(BaseModel):
     """Unknown keys are faults, values never change after they were checked."""
@@ -18,7 +20,24 @@ class Strict(BaseModel):
 
 def as_float(amount: str | float | int) -> float:
     """The number behind an amount such as '8/255', '0.031' or 0.1."""
-    return float(Fraction(amount)) if isinstance(amount, str) else float(amount)
+    return float(_exact(amount)) if isinstance(amount, str) else float(amount)
+
+
+def amount_text(number: Fraction) -> str:
+    """The one way in which a radius is written: as a decimal where it has one, else over 255, else as a fraction."""
+    for factor, ending in ((1, ""), (255, "/255")):
+        scaled = number * factor
+        # Denominators of 2 and 5 alone: so many digits write the number exactly.
+        if 10**MOST_DIGITS % scaled.denominator == 0:
+            whole, rest = divmod(scaled.numerator * (10**MOST_DIGITS // scaled.denominator), 10**MOST_DIGITS)
+            digits = f"{rest:0{MOST_DIGITS}d}".rstrip("0")
+            return f"{whole}{'.' if digits else ''}{digits}{ending}"
+    return f"{number.numerator}/{number.denominator}"
+
+
+def _exact(text: str) -> Fraction:
+    numerator, _, denominator = text.partition("/")
+    return Fraction(numerator) / Fraction(denominator or 1)
 
 
 def _check_amount(value: Any) -> str:
@@ -28,15 +47,19 @@ def _check_amount(value: Any) -> str:
     if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
         raise ValueError("must be a number or a fraction such as 8/255")
     try:
-        number = float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError):
+        number = _exact(text)
+        finite = math.isfinite(float(number))
+    except (ValueError, ZeroDivisionError):
         raise ValueError("must be a number or a fraction such as 8/255") from None
-    if not math.isfinite(number) or number < 0:
+    except OverflowError:
+        finite = False
+    if not finite or number < 0:
         raise ValueError("must be finite and not negative")
-    return text
+    return amount_text(number)
 
 
-# Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant.
+# Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant. Each radius has one
+# text, so that 1/5, 0.20 and 0.2 name the same trials and attacks.
 Amount = Annotated[str, BeforeValidator(_check_amount)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

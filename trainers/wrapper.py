@@ -66,5 +66,9 @@ class Wrapper(Strict):
     def check_files(self, facts: DatasetFacts, folder: Path) -> None:
         """Raises DataMissing where the data folder lacks what the wrapper needs."""
 
+    def data_sha256(self, folder: Path) -> dict[str, str]:
+        """The SHA-256 of each file that the wrapper trains on, by its name in the settings."""
+        return {}
+
     def prepare(self, data: DataBundle, folder: Path) -> DataBundle:
         return data

@@ -18,11 +18,14 @@ LINES = (
     ("validation_pgd_accuracy", "validation, PGD", style.GREEN, ":"),
     ("test_pgd_accuracy", "test, PGD", style.BLACK, "-"),
 )
+# Selection that leaves the test images alone has no curve on them: then the held-out images tell the same.
+JUDGED_ON = {"test_pgd_accuracy": "the test set", "validation_pgd_accuracy": "the held-out images"}
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
-    methods = [method for method in study.methods if method.curves("test_pgd_accuracy")]
-    if not methods:
+    shown = next((name for name in JUDGED_ON if any(method.curves(name) for method in study.methods)), None)
+    methods = [method for method in study.methods if shown and method.curves(shown)]
+    if shown is None:
         raise Missing("no trial of the study has ended", study.command())
     rows, columns = style.grid_shape(len(methods), 4)
     figure, axes = style.canvas(1.0 + 1.95 * columns, 0.7 + 1.75 * rows, rows, columns, sharex=True, sharey=True)
@@ -30,7 +33,8 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     epochs = _shown_epochs(study)
     for axis, method in zip(axes.ravel(), methods, strict=False):
         _panel(axis, method, handles)
-        _diamonds(axis, method, epochs, handles)
+        axis.set_title(f"{method.name} (n={len(method.curves(shown))})", loc="left")
+        _diamonds(axis, method, shown, epochs, handles)
     style.hide_unused(axes, len(methods))
     axes[0, 0].set_ylim(0, 100)
     axes[0, 0].xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -39,7 +43,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     style.legend_above(figure, list(handles.values()), list(handles), columns=5)
     caption = (
         "Lines are means over seeds, bands reach from the lowest to the highest seed; a diamond marks, for each seed, "
-        f"the epoch whose weights the tables show ({study.checkpoint_name}) at its PGD accuracy on the test set. "
+        f"the epoch whose weights the tables show ({study.checkpoint_name}) at its PGD accuracy on {JUDGED_ON[shown]}. "
         f"{study.title}."
     )
     return figure, caption
@@ -60,7 +64,6 @@ def _panel(axis: Axes, method: MethodView, handles: dict[str, object]) -> None:
         if len(values) > 1:
             axis.fill_between(epochs + 1, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, linewidth=0)
         handles.setdefault(legend, line)
-    axis.set_title(f"{method.name} (n={len(method.curves('test_pgd_accuracy'))})", loc="left")
 
 
 def _shown_epochs(study: StudyView) -> dict[str, int]:
@@ -73,12 +76,12 @@ def _shown_epochs(study: StudyView) -> dict[str, int]:
     return found
 
 
-def _diamonds(axis: Axes, method: MethodView, epochs: dict[str, int], handles: dict[str, object]) -> None:
+def _diamonds(axis: Axes, method: MethodView, shown: str, epochs: dict[str, int], handles: dict[str, object]) -> None:
     points = []
     for trial in method.trials:
         curve = method.study.curve(trial)
-        if "test_pgd_accuracy" in curve and epochs.get(trial, -1) in range(len(curve)):
-            accuracy = pd.to_numeric(curve["test_pgd_accuracy"], errors="coerce").iloc[epochs[trial]]
+        if shown in curve and epochs.get(trial, -1) in range(len(curve)):
+            accuracy = pd.to_numeric(curve[shown], errors="coerce").iloc[epochs[trial]]
             points.append((epochs[trial] + 1, 100 * accuracy))
     if points:
         (diamonds,) = axis.plot(*zip(*points, strict=True), "D", markersize=4, color=style.VERMILLION)

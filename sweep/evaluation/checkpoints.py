@@ -12,13 +12,14 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
+from sweep.store.records import TrialRecord
 from trainers import assembly, data
-from trainers.config import TrialConfig
+from trainers.data.bundle import DataBundle
 from trainers.evaluate import ready
 
 
 @functools.lru_cache(maxsize=2)
-def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tuple[Any, TrialConfig]:
+def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tuple[Any, TrialRecord]:
     """The model of a trial's checkpoint, kept for the next piece of work of the same process."""
     store = open_store(store_uri)
     record = store.trial_record(trial)
@@ -30,7 +31,7 @@ def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tup
         raise UserError(f"trial {layout.short(trial)} has no checkpoint {checkpoint!r}; stored: {stored}")
     model = assembly.build_model(record.config)
     model.load_state_dict(_checked_weights(store, path, record.checkpoints[checkpoint].sha256))
-    return ready(model, device), record.config
+    return ready(model, device), record
 
 
 def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:
@@ -47,13 +48,33 @@ def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:
 
 def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
     """The model, the test images and their labels."""
-    model, config = trial_model(store_uri, trial, checkpoint, device)
-    bundle = data_set(config.dataset, data_dir).limited(config.train_images, config.test_images)
+    model, record = trial_model(store_uri, trial, checkpoint, device)
+    bundle = trial_data(record, data_dir).limited(record.config.train_images, record.config.test_images)
     return model, bundle.test_images, bundle.test_labels
 
 
+def trial_data_sha256(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> dict[str, str]:
+    """The SHA-256 of the data set that the images come from, by its name."""
+    _, record = trial_model(store_uri, trial, checkpoint, device)
+    return {record.config.dataset: trial_data(record, data_dir).sha256}
+
+
+def trial_data(record: TrialRecord, data_dir: str | None) -> DataBundle:
+    """The whole data set of a trial, if it is the one that the trial was trained on."""
+    name = record.config.dataset
+    bundle = data_set(name, data_dir)
+    expected = record.data.get(name, bundle.sha256)  # older records do not say
+    if bundle.sha256 != expected:
+        raise UserError(
+            f"data set {name!r} in {data_dir or 'data'} is not the one that trial {layout.short(record.trial)} was "
+            f"trained on: its record expects sha256 {expected[:16]}…, these images have {bundle.sha256[:16]}…; name "
+            "the folder of the original with --data-dir, or train again in a new store"
+        )
+    return bundle
+
+
 @functools.lru_cache(maxsize=1)
-def data_set(name: str, data_dir: str | None) -> Any:
+def data_set(name: str, data_dir: str | None) -> DataBundle:
     try:
         return data.load(name, data_dir, download=False)
     except data.DataMissing as fault:

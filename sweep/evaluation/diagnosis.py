@@ -9,10 +9,10 @@ import time
 import numpy as np
 
 from sweep.evaluation.asked import Diagnosis
-from sweep.evaluation.checkpoints import data_set, trial_model
+from sweep.evaluation.checkpoints import trial_data, trial_model
 from sweep.store.base import Store
 from sweep.store.records import DiagnosticsRecord
-from sweep.trials.provenance import device_name, versions
+from sweep.trials.provenance import made_here
 from trainers.diagnostics import diagnose
 from trainers.values import as_float
 
@@ -34,8 +34,9 @@ def diagnose_trial(
     if known is not None:
         return known
     started = time.perf_counter()
-    model, config = trial_model(store.uri, wanted.trial, wanted.checkpoint, device)
-    data = data_set(config.dataset, data_dir).limited(config.train_images, config.test_images)
+    model, trial = trial_model(store.uri, wanted.trial, wanted.checkpoint, device)
+    config, whole = trial.config, trial_data(trial, data_dir)
+    data = whole.limited(config.train_images, config.test_images)
     data = data.held_out(config.selection.validation, config.selection.validation_from)
     radius = as_float(wanted.epsilon)
     arrays, summary = diagnose(model, config, data, epsilon=radius, images=wanted.images, device=device)
@@ -49,10 +50,9 @@ def diagnose_trial(
         summary=summary,
         arrays=f"{wanted.record.rpartition('/')[2].removesuffix('.json')}.npz",
         arrays_sha256=hashlib.sha256(packed.getvalue()).hexdigest(),
-        versions=versions(),
         commit=commit,
-        device=device_name(),
         wall_seconds=time.perf_counter() - started,
+        **made_here({config.dataset: whole.sha256}),
     )
     # The record comes last: a reader that finds it finds the arrays too.
     store.write(record.arrays_path, packed.getvalue())

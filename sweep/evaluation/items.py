@@ -9,7 +9,7 @@ after every batch; a kill loses one batch of one component.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from sweep.evaluation.progress import EvaluationProgress
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord, ShardRecord, pack
-from sweep.trials.provenance import device_name, versions
+from sweep.trials.provenance import made_here
 from trainers.evaluate import evaluate_phase
 
 
@@ -74,11 +74,20 @@ def missing_images(store: Store, item: Item) -> int:
 
 
 def run_item(
-    store: Store, item: Item, model: Any, images: Any, labels: Any, *, device: str = "cpu", commit: str | None = None
+    store: Store,
+    item: Item,
+    model: Any,
+    images: Any,
+    labels: Any,
+    *,
+    device: str = "cpu",
+    commit: str | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Computes an item piece by piece and saves each; yields how many images of the item are done.
 
-    `images` and `labels` are the test set's. Safe to repeat: what is saved is not computed again.
+    `images` and `labels` are the test set's, `data` the SHA-256 of what they come from. Safe to repeat: what is saved
+    is not computed again.
     """
     evaluation, attack = item.evaluation, item.evaluation.attack
     images, labels = images[evaluation.images_used], labels[evaluation.images_used]
@@ -112,9 +121,8 @@ def run_item(
                     clean=None if found.clean is None else pack(found.clean.numpy()),
                     warnings=tuple(found.warnings),
                     seconds=time.perf_counter() - started,
-                    versions=versions(),
                     commit=commit,
-                    device=device_name(),
+                    **made_here(data),
                 )
             )
             yield end - item.first

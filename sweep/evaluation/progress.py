@@ -85,4 +85,7 @@ class EvaluationProgress:
             versions=first.versions,
             commit=first.commit,
             device=first.device,
+            device_kind=first.device_kind,
+            threads=first.threads,
+            data=first.data,
         )

@@ -150,7 +150,7 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
     if shards == 1 or len(items) == 1:
         before = 0
         for item in items:
-            for done in run_item(store, item, *subject.parts(), device=subject.device):
+            for done in run_item(store, item, *subject.parts(), device=subject.device, data=subject.data()):
                 yield before + done
             before += item.last - item.first
         return
@@ -168,5 +168,5 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
 def _compute_item(item: Item, subject: Subject, threads: int) -> None:
     """In a process of its own."""
     torch.set_num_threads(threads)
-    for _ in run_item(open_store(subject.store), item, *subject.parts(), device=subject.device):
+    for _ in run_item(open_store(subject.store), item, *subject.parts(), device=subject.device, data=subject.data()):
         pass

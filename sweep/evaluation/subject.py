@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation, evaluation
-from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_parts
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
+from sweep.trials.identity import NUMERICS_VERSION
 from trainers.attack import EvaluationAttack
 from trainers.config import CHECKPOINTS
 from trainers.data import dataset_facts
@@ -58,6 +59,12 @@ class Subject:
         if self.outside is not None:
             return outside_parts(self.outside, self.data_dir, self.device)
         return trial_parts(self.store, self.name, self.checkpoint, self.data_dir, self.device)
+
+    def data(self) -> dict[str, str]:
+        """The SHA-256 of the data set that the images come from, by its name."""
+        if self.outside is not None:
+            return {self.outside.dataset: data_set(self.outside.dataset, self.data_dir).sha256}
+        return trial_data_sha256(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
     def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
         present = len(self.parts()[1])
@@ -135,7 +142,12 @@ def find_subject(store: Store, options: EvaluateOptions) -> Subject:
 
 def _digest(path: Path, outside: Outside) -> str:
     """Of everything that can move a verdict: the weights, and what makes a network of them."""
-    facts = {"model": outside.model, "dataset": outside.dataset, "standardize": outside.standardize}
+    facts = {
+        "model": outside.model,
+        "dataset": outside.dataset,
+        "standardize": outside.standardize,
+        "numerics": NUMERICS_VERSION,
+    }
     if ".py:" in outside.model:
         file, _, function = outside.model.rpartition(":")
         factory = Path(os.path.expanduser(file))

@@ -7,7 +7,7 @@ from sweep.store.leases import alone
 from sweep.store.records import Manifest
 
 # What all columns of a study share. A manifest that differs here describes other trials under the same name.
-SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images", "margins")
+SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images")
 
 
 def agree(one: Manifest, other: Manifest) -> bool:

@@ -19,6 +19,7 @@ from sweep.store.records import (
     DiagnosticsRecord,
     EvaluationRecord,
     Manifest,
+    Provenance,
     Record,
     SearchRecord,
     TrialRecord,
@@ -62,6 +63,7 @@ class Merge:
         for source in sources:
             for found in self._records(source):
                 self._add(known, found)
+        self._compare_origins([found for found in known.values() if isinstance(found.record, TrialRecord)])
         for found in self.new.values():
             self._faults += [f"{found.store.uri}: {fault}" for fault in _file_faults(found)]
         if self._faults:
@@ -107,6 +109,37 @@ class Merge:
             both = _joined(other.record, found.record)
             if both != other.record:
                 known[path] = self.new[path] = Found(found.store, both, both.encoded())
+
+    def _compare_origins(self, trials: list[Found]) -> None:
+        """One table must not mix data sets that only share a name; other devices and builds round otherwise."""
+        first: dict[tuple[str, str], Found] = {}
+        made_with: dict[str, set[str]] = {}
+        for found in trials:
+            record = found.record
+            assert isinstance(record, TrialRecord)
+            for name, sha256 in record.data.items():
+                other = first.setdefault((record.config.dataset, name), found)
+                assert isinstance(other.record, TrialRecord)
+                if other.record.data[name] != sha256:
+                    here, there = layout.short(record.trial), layout.short(other.record.trial)
+                    self._faults.append(
+                        f"trials {there} and {here} were trained on different data under the name {name!r}"
+                        f"\n    {other.store.uri}\n    {found.store.uri}"
+                    )
+            for what, value in _origin(record).items():
+                made_with.setdefault(what, set()).add(value)
+        for what, values in made_with.items():
+            if len(values) > 1:
+                listed = ", ".join(sorted(values))
+                self.warnings.append(f"trials were computed with different {what}: {listed}; their rounding differs")
+
+
+def _origin(record: TrialRecord) -> dict[str, str]:
+    """What moves the last digits of a training, as far as its record says."""
+    facts = {"kinds of device": record.device_kind, "builds of torch": record.versions.get("torch", "")}
+    if record.device_kind == "cpu":
+        facts["numbers of threads"] = str(record.threads or "")
+    return {what: value for what, value in facts.items() if value}
 
 
 def _is_further(known: Record, new: Record) -> bool:
@@ -155,7 +188,7 @@ def _outcome(record: Record) -> Any:
         return record.config, record.numerics, record.status, curve, record.checkpoints
     if isinstance(record, SearchRecord):
         return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
-    return record.model_dump(exclude={"versions", "commit", "device", "wall_seconds", "command"})
+    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds"})
 
 
 def _files(found: Found) -> list[str]:

@@ -67,11 +67,14 @@ class Record(Part):
 
 
 class Provenance(Part):
-    """Where and with what a number was made."""
+    """Where and with what a number was made. What is empty or absent was not recorded by the version that made it."""
 
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = {}  # torch's own says which build it is
     commit: str | None = None
     device: str = ""
+    device_kind: str = ""  # cpu or cuda
+    threads: int | None = None
+    data: dict[str, str] = {}  # SHA-256 of the data set as it was loaded, and of files that came with it, by name
     command: str | None = None
 
 

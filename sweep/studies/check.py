@@ -96,9 +96,12 @@ def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
         yield Fault("evaluation.suite", rule, suite)
     yield from _attacks(content, evaluation)
     yield from _radius(evaluation, "evaluation.epsilon")
-    checkpoints, validation = evaluation.get("checkpoints", ()), _mapping(content, "selection").get("validation", 0)
-    if isinstance(checkpoints, list) and "best_validation" in checkpoints and validation == 0:
+    checkpoints, selection = _listed(evaluation, "checkpoints"), _mapping(content, "selection")
+    if "best_validation" in checkpoints and selection.get("validation", 0) == 0:
         rule = "best_validation needs held-out images; set selection.validation"
+        yield Fault("evaluation.checkpoints", rule, checkpoints)
+    if "best_test" in checkpoints and selection.get("protocol") == "heldout":
+        rule = "best_test needs protocol: paper; heldout leaves the test images alone, so it keeps no such weights"
         yield Fault("evaluation.checkpoints", rule, checkpoints)
 
 

@@ -112,7 +112,6 @@ class Study(Strict):
     resources: Resources = Resources()
     train_images: int | None = Field(None, ge=1)
     test_images: int | None = Field(None, ge=1)
-    margins: bool = False
 
     _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
     _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
@@ -133,6 +132,7 @@ class Study(Strict):
         content = study_file.read(path)
         overrides = list(overrides)
         study_file.override(content, overrides)
+        content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
         if seeds is not None:
             content["seeds"] = list(seeds)
@@ -212,7 +212,6 @@ class Study(Strict):
             selection=_overridden(self.selection, entry.selection),
             train_images=self.train_images,
             test_images=self.test_images,
-            margins=self.margins,
             plugin=_fingerprint(base, self.model, self.dataset),
         )
 

@@ -12,10 +12,11 @@ from optuna.distributions import distribution_to_json
 import search_spaces
 from sweep.store.encoding import canonical, digest
 from sweep.studies.model import Study
+from trainers import composition
 from trainers.config import TrialConfig
 
 # Raised whenever code that can move a number changes, so that old records are not taken for new ones.
-NUMERICS_VERSION = 2
+NUMERICS_VERSION = 3
 
 
 def trial_hash(config: TrialConfig) -> str:
@@ -24,9 +25,7 @@ def trial_hash(config: TrialConfig) -> str:
 
 def trial_hashes(config: TrialConfig, seeds: Sequence[int]) -> list[str]:
     """The hashes of one configuration under several seeds."""
-    # Absent settings are left out: a new optional one in a later version renames no stored trial.
-    settings = canonical(config.model_dump(mode="json", exclude={"hyperparameters", "seed"}, exclude_none=True))
-    settings["hyperparameters"] = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
+    settings = _settings(config)
     hashes = []
     for seed in seeds:
         facts = {"config": {**settings, "seed": seed}, "numerics": NUMERICS_VERSION}
@@ -39,8 +38,9 @@ def search_id(study: Study, label: str) -> str:
     """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
     search, config = study.search[label], study.search_config(label, {})
     facts = {
-        "config": config.model_dump(mode="python"),
-        "search": search.model_dump(mode="python"),
+        "config": {**_settings(config), "seed": config.seed},
+        "search": search.model_dump(mode="python", exclude={"train", "selection", "epochs", "pin"}),  # in the config
+        "numerics": NUMERICS_VERSION,
         "space": {
             name: json.loads(distribution_to_json(item))
             for name, item in search_spaces.space(config.method, search.space).items()
@@ -48,6 +48,18 @@ def search_id(study: Study, label: str) -> str:
         "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
     }
     return f"{label}-{digest(facts)[:16]}"
+
+
+def _settings(config: TrialConfig) -> dict[str, Any]:
+    """All that moves a trial's numbers, its seed aside, each in one spelling."""
+    # Absent settings are left out: a new optional one in a later version renames no stored trial.
+    settings = canonical(config.model_dump(mode="json", exclude={"hyperparameters", "seed"}, exclude_none=True))
+    settings["hyperparameters"] = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
+    method, attack = composition.method_of(config.method), settings["recipe"]["attack"]
+    for name in ("start", "mode"):
+        if attack[name] == "method":
+            attack[name] = getattr(method, name)
+    return dict(settings)
 
 
 def _number(value: Any) -> Any:

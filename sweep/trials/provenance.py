@@ -1,4 +1,4 @@
-"""Where and with what numbers are made: the device of this process, versions, the commit."""
+"""Where and with what numbers are made: the device and threads of this process, versions, the data, the commit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import functools
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,6 +39,17 @@ def device_name() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return "cpu " + next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return f"cpu {platform.machine()}"
+
+
+def made_here(data: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a record says of the process that made it, and of the data by their SHA-256."""
+    return {
+        "versions": versions(),
+        "device": device_name(),
+        "device_kind": device(),
+        "threads": torch.get_num_threads(),
+        "data": dict(data or {}),
+    }
 
 
 def commit() -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from sweep.evaluation.asked import Diagnosis
-from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.checkpoints import trial_data_sha256, trial_parts
 from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
@@ -217,10 +217,9 @@ class EvaluationPiece(Task):
     def run(self, place: Workplace) -> str:
         """It saves after every batch, so a retry computes only what is missing."""
         evaluation, setting = self.item.evaluation, place.setting
-        model, images, labels = trial_parts(
-            setting.store, evaluation.trial, evaluation.checkpoint, setting.data_dir, device()
-        )
-        for done in run_item(place.store, self.item, model, images, labels, device=device(), commit=setting.commit):
+        subject = (setting.store, evaluation.trial, evaluation.checkpoint, setting.data_dir, device())
+        parts, data = trial_parts(*subject), trial_data_sha256(*subject)
+        for done in run_item(place.store, self.item, *parts, device=device(), commit=setting.commit, data=data):
             place.report({"images": done})
         return "done"
 

@@ -15,7 +15,8 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import CandidateRecord, Checkpoint, CurveRow, Progress, TrialRecord
 from sweep.trials.identity import NUMERICS_VERSION
-from sweep.trials.provenance import device, device_name, versions
+from sweep.trials.provenance import device, made_here
+from trainers.assembly import data_sha256
 from trainers.train import train
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         place.report({key: value for key, value in row.items() if isinstance(value, int | float)})
         go_on()
 
+    data = data_set(task.config.dataset, place.setting.data_dir)
     outcome = train(
         task.config,
         folder=folder,
@@ -78,15 +80,18 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         device=device(),
         on_epoch=after_epoch,
         on_resume=after_resume,
-        data=data_set(task.config.dataset, place.setting.data_dir),
+        data=data,
     )
     _push(store, task.trial, folder, without=layout.RESUME)
-    store.write_record(_record(task, place, outcome, time.time() - started))
+    trained_on = data_sha256(task.config, data, place.setting.data_dir)
+    store.write_record(_record(task, place, outcome, trained_on, time.time() - started))
     _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
     return str(outcome["status"])
 
 
-def _record(task: Training, place: Workplace, outcome: Mapping[str, Any], seconds: float) -> TrialRecord:
+def _record(
+    task: Training, place: Workplace, outcome: Mapping[str, Any], data: Mapping[str, str], seconds: float
+) -> TrialRecord:
     checkpoints = {name: Checkpoint.model_validate(kept) for name, kept in outcome["checkpoints"].items()}
     return TrialRecord(
         trial=task.trial,
@@ -99,10 +104,9 @@ def _record(task: Training, place: Workplace, outcome: Mapping[str, Any], second
         metrics=_metrics(outcome["curve"], checkpoints),
         steps=outcome["steps"],
         wall_seconds=max(seconds, outcome["train_seconds"]),
-        versions=versions(),
         commit=place.setting.commit,
-        device=device_name(),
         command=task.retry_command(place.setting.command),
+        **made_here(data),
     )
 
 

@@ -220,6 +220,25 @@ def test_diamonds_mark_the_epochs_whose_weights_the_tables_show(tmp_path, checkp
     assert "tables" in caption
 
 
+def test_without_curves_on_test_images_the_held_out_images_are_shown(tmp_path):
+    store = synthetic.write_store(tmp_path, methods={"at": synthetic.METHODS["at"]}, diagnostics=False, search=False)
+    for seed in range(3):
+        record = store.trial_record(trial_hash("synthetic", "at", seed))
+        curve = [
+            {
+                **row,
+                "test_pgd_accuracy": None,
+                "test_clean_accuracy": None,
+                "validation_pgd_accuracy": 0.5 if odd else None,
+            }
+            for odd, row in ((number % 2, row) for number, row in enumerate(record.curve))
+        ]
+        store.write_record(record.model_copy(update={"curve": tuple(curve)}))
+    figure, caption = training_curves.draw(view_of(tmp_path))
+    assert [text.get_text() for text in figure.legends[0].texts][:2] == ["training, as trained", "validation, PGD"]
+    assert figure.axes[0].get_title(loc="left").endswith("(n=3)") and "on the held-out images" in caption
+
+
 def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):
     figure, _ = drawn("effect_of_m", view)
     container = figure.axes[2].containers[0]

@@ -17,7 +17,7 @@ from sweep.store.records import (
 )
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, evaluation_attacks
-from sweep.trials.identity import search_id
+from sweep.trials.identity import NUMERICS_VERSION, search_id
 
 WEIGHTS = b"w" * 100
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
@@ -28,6 +28,7 @@ def trial(cell: Cell, status: str = "done", *, accuracy: float = 0.5, **changes:
     facts: dict[str, Any] = {
         "trial": cell.trial,
         "config": cell.config,
+        "numerics": NUMERICS_VERSION,
         "status": status,
         "reason": None if status == "done" else f"it {status} here",
         "curve": ({"epoch": 0, "test_pgd_accuracy": accuracy, "seconds": 1.0},),

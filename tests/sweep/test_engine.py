@@ -103,7 +103,6 @@ def test_a_study_becomes_records_and_tables(undisturbed):
             "record.json",
             "log.txt",
             "last.safetensors",
-            "best_test.safetensors",
             "best_validation.safetensors",
         }
     assert not held(store)

@@ -13,7 +13,7 @@ from sweep.store.encoding import encode
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, DiagnosticsRecord
+from sweep.store.records import CandidateRecord, DiagnosticsRecord, TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 
@@ -80,6 +80,36 @@ def test_merge_takes_the_same_outcome_of_two_computations_once(tmp_path):
     before = contents(one)
     merge(one, two)
     assert contents(one) == before
+
+
+def test_merge_refuses_two_data_sets_of_one_name(tmp_path, target):
+    one, _ = fill(tmp_path / "one", methods=("at",))
+    two, cells = fill(tmp_path / "two", methods=("trades",))
+    for store, sha256 in ((one, "a" * 64), (two, "b" * 64)):
+        for path in store.record_paths(TrialRecord):
+            record = store.record(TrialRecord, path)
+            store.write_record(record.model_copy(update={"data": {"digits": sha256}}))
+    message = refusal(target, one, two)
+    assert "different data under the name 'digits'" in message and one.uri in message and two.uri in message
+    for path in two.record_paths(TrialRecord):
+        older = two.record(TrialRecord, path).model_copy(update={"data": {}})  # which does not say
+        two.write_record(older)
+    assert merge(target, one, two) == 9
+
+
+def test_merge_warns_where_devices_threads_or_builds_differ(tmp_path, target):
+    one, _ = fill(tmp_path / "one", methods=("at",))
+    two, _ = fill(tmp_path / "two", methods=("trades",))
+    facts = {"device_kind": "cpu", "threads": 1, "versions": {"torch": "2.13.0+cpu"}}
+    for store, changes in ((one, {}), (two, {"threads": 2, "versions": {"torch": "2.13.0+cu130"}})):
+        for path in store.record_paths(TrialRecord):
+            store.write_record(store.record(TrialRecord, path).model_copy(update={**facts, **changes}))
+    found = Merge(target, [one, two]).warnings
+    assert [warning.partition(";")[0].partition("different ")[2] for warning in found] == [
+        "builds of torch: 2.13.0+cpu, 2.13.0+cu130",
+        "numbers of threads: 1, 2",
+    ]
+    assert not Merge(target, [one]).warnings
 
 
 def test_merge_refuses_conflicts_with_both_sides_named(tmp_path):

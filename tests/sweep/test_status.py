@@ -96,6 +96,17 @@ def test_a_broken_note_of_progress_is_passed_over(sweep, capsys, content):
         assert "0 epoch 3/20 on there 0 s ago" in told(capsys, store)[1]
 
 
+def test_trials_of_an_older_numerics_version_are_told_in_one_line(sweep, capsys):
+    _, store, cells = sweep
+    store.write_record(trial(cells[0]))
+    assert told(capsys, store)[2] == ""
+    for cell in cells[1:3]:
+        store.write_record(trial(cell, numerics=2))
+    code, _, told_aside = told(capsys, store)
+    assert code == 0 and told_aside.count("\n") == 1
+    assert "holds 2 trials of numerics version 2; this version makes version 3 and trains anew" in told_aside
+
+
 def test_a_search_is_told_with_its_candidates_and_its_choice(sweep, capsys):
     study, store, _ = sweep
     store.write_record(search(study, "sovr", ["done", "pruned", "open"]))

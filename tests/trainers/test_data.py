@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import urllib.error
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from trainers import data
-from trainers.config import Augmentation
+from trainers import assembly, data
+from trainers.config import Augmentation, TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
 from trainers.data.torchvision_sets import torchvision_datasets
+from trainers.wrappers.ddpm import Ddpm
 
 
 def small_bundle(samples: int = 50, side: int = 4) -> DataBundle:
@@ -106,6 +109,43 @@ def test_validation_images_leave_the_training_set(side: str, held: range) -> Non
     assert bundle.validation_images is not None
     assert bundle.validation_images[:, 0, 0, 0].tolist() == list(held)
     assert sorted(bundle.train_images[:, 0, 0, 0].tolist() + list(held)) == list(range(50))
+
+
+def test_held_out_images_may_be_spread_evenly_over_each_class() -> None:
+    bundle = data.load("digits")
+    spread = bundle.held_out(180, "spread")
+    assert spread.validation_images is not None and spread.validation_labels is not None
+    assert len(spread.validation_images) == 180 and len(spread.train_images) == len(bundle.train_images) - 180
+    for label in range(10):
+        positions = torch.nonzero(bundle.train_labels == label).flatten()
+        share = 180 * len(positions) / len(bundle.train_labels)
+        held = (spread.validation_labels == label).sum().item()
+        assert abs(held - share) <= 1
+        # The kept ones lie between them: of each quarter of the class about a quarter is held out.
+        images = {tuple(one.flatten().tolist()) for one in spread.validation_images}
+        places = [n for n, at in enumerate(positions) if tuple(bundle.train_images[at].flatten().tolist()) in images]
+        gaps = [second - first for first, second in zip(places, places[1:], strict=False)]
+        assert max(gaps) - min(gaps) <= 1
+    together = torch.cat([spread.train_images, spread.validation_images]).flatten(1)
+    assert sorted(together.tolist()) == sorted(bundle.train_images.flatten(1).tolist())
+
+
+def test_a_data_set_has_a_fingerprint_of_all_its_content() -> None:
+    bundle = small_bundle()
+    assert bundle.sha256 == small_bundle().sha256 and len(bundle.sha256) == 64
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        changed = getattr(bundle, name).clone()
+        changed.view(-1)[-1] = (changed.view(-1)[-1] + 1) % 10
+        assert replace(bundle, **{name: changed}).sha256 != bundle.sha256, name
+
+
+def test_a_synthetic_file_is_named_by_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "extra.npz").write_bytes(b"some images")
+    config = TrialConfig(dataset="digits", model="small_cnn", method="at+ddpm", ddpm=Ddpm(file="extra.npz"))
+    found = assembly.data_sha256(config, small_bundle(), tmp_path)
+    assert found == {"digits": small_bundle().sha256, "extra.npz": hashlib.sha256(b"some images").hexdigest()}
+    (tmp_path / "extra.npz").write_bytes(b"other images, later")
+    assert assembly.data_sha256(config, small_bundle(), tmp_path)["extra.npz"] != found["extra.npz"]
 
 
 def test_holding_out_everything_is_refused() -> None:

@@ -9,7 +9,7 @@ from tests.trainers.tiny import tiny_problem
 from trainers.losses import logit_margin
 from trainers.perturbation import spsa
 from trainers.perturbation.linf import LinfAttack, batchnorm_mode
-from trainers.perturbation.noise import keyed_signs, keyed_uniform
+from trainers.perturbation.noise import TrainingNoise, keyed_normal, keyed_signs, keyed_uniform
 
 
 def objective(labels):
@@ -126,6 +126,28 @@ def test_noise_goes_by_image_and_seed_and_is_uniform():
     assert not torch.equal(noise[0], keyed_uniform(0, torch.tensor([2**32]), like[:1])[0])
     signs = keyed_signs(0, torch.arange(100), (3, 8, 8), torch.float32)
     assert set(signs.unique().tolist()) == {-1.0, 1.0} and abs(float(signs.mean())) < 0.03
+
+
+def test_normal_noise_goes_by_image_and_seed_and_is_normal():
+    like = torch.zeros(500, 3, 8, 8)
+    noise = keyed_normal(3, torch.arange(500), like)
+    assert torch.equal(noise[7:9], keyed_normal(3, torch.tensor([7, 8]), like[:2]))
+    assert torch.isfinite(noise).all() and abs(float(noise.mean())) < 0.01 and abs(float(noise.var()) - 1) < 0.02
+    assert abs(float((noise.abs() > 1.959964).float().mean()) - 0.05) < 0.003
+    exact = keyed_normal(3, torch.arange(500), like.double())
+    assert torch.allclose(noise.double(), exact, rtol=1e-4, atol=1e-6)
+    # The two ends of the uniform numbers, of which the lower has no quantile.
+    assert torch.isfinite(torch.erfinv(torch.tensor([-1.0, 1 - 2.0**-23]) + 2.0**-24)).all()
+
+
+def test_training_noise_goes_on_from_start_to_start_and_begins_anew_with_the_epoch():
+    images = torch.zeros(6, 1, 8, 8)
+    noise = TrainingNoise(5, "uniform")
+    first, second = noise(images), noise(images[:2])
+    assert torch.equal(torch.cat([first, second]), keyed_uniform(5, torch.arange(8), torch.zeros(8, 1, 8, 8)))
+    assert torch.equal(TrainingNoise(5, "uniform")(images), first)
+    assert not torch.equal(TrainingNoise(6, "uniform")(images), first)
+    assert torch.equal(TrainingNoise(5, "gauss")(images), keyed_normal(5, torch.arange(6), images))
 
 
 def spsa_settings(**changes):

@@ -45,7 +45,7 @@ def test_adversarial_training_makes_a_network_robust(tmp_path: Path) -> None:
 
 def test_the_outcome_has_one_row_per_epoch_and_three_checkpoints(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
-    config = every_kind_of_trial(tmp_path)["at"].model_copy(update={"margins": True})
+    config = every_kind_of_trial(tmp_path)["at"]
     outcome = train(config, folder=tmp_path / "trial", on_epoch=seen.append)
     assert outcome["status"] == "done" and outcome["reason"] is None and outcome["steps"] == 3 * 2
     assert seen == outcome["curve"] and [row["epoch"] for row in seen] == [0, 1, 2]
@@ -79,10 +79,24 @@ def test_validation_selects_its_own_epoch_and_never_sees_the_test_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, "pgd_accuracy", [0.9, 0.1, 0.2, 0.6, 0.3, 0.4])  # test and validation in turn
-    selection = Selection(protocol="heldout", validation=16)
-    outcome = train(small_trial(selection=selection), folder=tmp_path)
-    chosen = {name: facts["epoch"] for name, facts in outcome["checkpoints"].items()}
+    both = train(small_trial(selection=Selection(validation=16)), folder=tmp_path / "both")
+    chosen = {name: facts["epoch"] for name, facts in both["checkpoints"].items()}
     assert chosen == {"best_test": 0, "best_validation": 1, "last": 2}
+
+
+def test_the_protocol_heldout_never_touches_the_test_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def measured(model: Any, images: torch.Tensor, *_: Any, **__: Any) -> float:
+        seen.append(len(images))
+        return 0.5
+
+    monkeypatch.setattr(training_module, "pgd_accuracy", measured)
+    monkeypatch.setattr(training_module, "accuracy", measured)
+    trial = small_trial(selection=Selection(protocol="heldout", validation=16))
+    outcome = train(trial, folder=tmp_path)
+    assert seen == [16] * 6 and set(outcome["checkpoints"]) == {"best_validation", "last"}
+    assert all(row["test_pgd_accuracy"] is row["test_clean_accuracy"] is None for row in outcome["curve"])
 
 
 def test_standard_training_is_selected_by_clean_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +110,23 @@ def test_evaluations_may_be_rarer_than_epochs_but_the_last_epoch_has_one(tmp_pat
     outcome = train(small_trial(recipe={"epochs": 5}, selection=Selection(every=2, steps=1)), folder=tmp_path)
     evaluated = [row["epoch"] for row in outcome["curve"] if row["test_pgd_accuracy"] is not None]
     assert evaluated == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"from_epoch": 3}, [3, 4]),
+        ({"from_epoch": 2, "every": 2}, [3, 4]),
+        ({"from_epoch": 99}, [4]),
+        ({}, [*range(5)]),
+    ],
+)
+def test_selection_may_begin_late_but_the_last_epoch_is_always_measured(
+    settings: dict[str, int], expected: list[int], tmp_path: Path
+) -> None:
+    outcome = train(small_trial(recipe={"epochs": 5}, selection=Selection(steps=1, **settings)), folder=tmp_path)
+    assert [row["epoch"] for row in outcome["curve"] if row["test_pgd_accuracy"] is not None] == expected
+    assert outcome["checkpoints"]["best_test"]["epoch"] in expected
 
 
 def test_a_diverging_training_is_recorded_as_collapsed_with_its_reason(tmp_path: Path) -> None:
@@ -116,15 +147,42 @@ def test_chance_accuracy_late_in_training_is_a_collapse_and_early_on_is_not(
     assert late["status"] == "done"
 
 
+@pytest.mark.parametrize(
+    ("settings", "epochs"), [({"every": 4}, 15), ({"from_epoch": 18}, 28), ({"from_epoch": 25}, 30)]
+)
+def test_chance_must_last_for_ten_epochs_however_few_of_them_are_measured(
+    settings: dict[str, int], epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, "accuracy", [0.1] * 40)
+    trial = small_trial(recipe={"epochs": 30}, train_images=32, selection=Selection(steps=1, **settings))
+    stuck = train(trial, folder=tmp_path)
+    assert len(stuck["curve"]) == epochs and (stuck["status"] == "collapsed") == (epochs < 30)
+
+
 def test_a_collapse_is_judged_on_held_out_images_where_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = small_trial(recipe={"epochs": 20}, train_images=48, selection=Selection(protocol="heldout", validation=16))
+    trial = small_trial(recipe={"epochs": 20}, train_images=48, selection=Selection(validation=16))
     scripted(monkeypatch, "accuracy", [0.0, 0.9] * 20)  # test and validation in turn
     assert train(trial, folder=tmp_path / "good")["status"] == "done"
     scripted(monkeypatch, "accuracy", [0.9, 0.0] * 20)
     stuck = train(trial, folder=tmp_path / "stuck")
     assert stuck["status"] == "collapsed" and "validation accuracy" in stuck["reason"]
+
+
+def test_training_noise_is_drawn_by_key_and_not_from_torch_s_generators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a generator of a device was asked")
+
+    cpu = torch.device("cpu")
+    names = ("at", "trades", "mma")
+    trainings = [Training(small_trial(name), tmp_path, None, cpu, None) for name in names]
+    monkeypatch.setattr(torch.Tensor, "uniform_", refuse)
+    monkeypatch.setattr(torch.Tensor, "normal_", refuse)
+    for training in trainings:
+        training.run_epoch()
 
 
 def test_a_number_of_steps_may_end_within_an_epoch(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -25,6 +27,21 @@ class DataBundle:
     validation_images: Tensor | None = None
     validation_labels: Tensor | None = None
     synthetic: SyntheticImages | None = None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of all images and labels, held-out ones included: two copies of a data set that differ anywhere differ here.
+
+        Computed once for a bundle in memory, so the bundle as it was loaded is the one to ask.
+        """
+        digest = hashlib.sha256()
+        for one in fields(self):
+            part = getattr(self, one.name)
+            if isinstance(part, Tensor):
+                content = part.cpu().contiguous().numpy()
+                digest.update(f"{one.name} {content.dtype} {content.shape}".encode())
+                digest.update(content.data)
+        return digest.hexdigest()
 
     @property
     def facts(self) -> DatasetFacts:
@@ -65,18 +82,21 @@ class DataBundle:
             test_labels=self.test_labels[:test_images],
         )
 
-    def held_out(self, count: int, side: Literal["start", "end"]) -> DataBundle:
-        """`count` training images set aside for validation, from the start or the end of the training set."""
+    def held_out(self, count: int, place: Literal["start", "end", "spread"]) -> DataBundle:
+        """`count` training images set aside for validation: the first, the last, or evenly spread over each class."""
         if count == 0:
             return self
         samples = len(self.train_images)
         if count >= samples:
             raise ValueError(f"selection.validation = {count} leaves none of the {samples} training images; lower it")
-        kept, held = (
-            (slice(count, None), slice(0, count))
-            if side == "start"
-            else (slice(0, samples - count), slice(samples - count, None))
-        )
+        held = torch.zeros(samples, dtype=torch.bool)
+        if place == "spread":
+            # Every class in turn, in the order of the file: steps of equal length take each class's own share.
+            by_class = self.train_labels.argsort(stable=True)
+            held[by_class[torch.arange(count) * samples // count]] = True
+        else:
+            held[slice(0, count) if place == "start" else slice(samples - count, None)] = True
+        kept = ~held
         return replace(
             self,
             train_images=self.train_images[kept],

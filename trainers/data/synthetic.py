@@ -6,10 +6,12 @@ never copied whole.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import zipfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -57,6 +59,19 @@ def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], class
     if labels.min() < 0 or labels.max() >= classes:
         raise DataMissing(f"{path}: labels go from {labels.min()} to {labels.max()}, not 0 to {classes - 1}")
     return SyntheticImages(images, labels)
+
+
+def file_sha256(file: str, data_dir: Path) -> str:
+    """Of the file's bytes, read once in a process unless it has changed."""
+    path = Path(file) if Path(file).is_absolute() else data_dir / file
+    facts = path.stat()
+    return _sha256_of(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache
+def _sha256_of(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _mapped_member(path: Path, name: str) -> np.ndarray:

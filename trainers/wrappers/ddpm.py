@@ -39,6 +39,11 @@ class Ddpm(Wrapper):
 
         open_synthetic(self.file, folder, facts.shape, facts.classes)
 
+    def data_sha256(self, folder: Path) -> dict[str, str]:
+        from trainers.data.synthetic import file_sha256
+
+        return {self.file: file_sha256(self.file, folder)}
+
     def prepare(self, data: DataBundle, folder: Path) -> DataBundle:
         from trainers.data.synthetic import open_synthetic
 

@@ -8,7 +8,7 @@ import pytest
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.evaluation import asked
-from sweep.evaluation.checkpoints import trial_parts
+from sweep.evaluation.checkpoints import data_set, trial_parts
 from sweep.evaluation.items import conclude, open_items, run_item
 from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store import layout
@@ -57,6 +57,19 @@ def test_absent_trials_and_checkpoints_are_named(trained):
         trial_parts(store.uri, 64 * "0", "last", None, "cpu")
     with pytest.raises(UserError, match="no checkpoint 'best_validation'; stored: .*last"):
         trial_parts(store.uri, trial, "best_validation", None, "cpu")
+
+
+def test_a_trial_is_attacked_on_the_data_that_it_was_trained_on_only(trained, tmp_path):
+    source, trial, _ = trained
+    store = open_store(shutil.copytree(source.local(""), tmp_path / "copy"))
+    record = store.trial_record(trial)
+    store.write_record(record.model_copy(update={"data": {"digits": "f" * 64}}))
+    with pytest.raises(UserError, match="'digits' in data is not the one that trial .* was trained on.*--data-dir"):
+        trial_parts(store.uri, trial, "last", None, "cpu")
+    known = data_set("digits", None).sha256
+    same = open_store(shutil.copytree(source.local(""), tmp_path / "same"))
+    same.write_record(record.model_copy(update={"data": {"digits": known}}))
+    assert len(trial_parts(same.uri, trial, "last", None, "cpu")) == 3
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:500], lambda data: data[:-4] + b"\0\0\1\1", lambda data: b""])

@@ -144,6 +144,25 @@ def test_an_epsilon_that_is_no_radius_is_refused(tmp_path, value):
     assert "train.attack.epsilon" in refusal(tmp_path, GOOD, overrides=[f"train.attack.epsilon={value}"])
 
 
+@pytest.mark.parametrize(
+    ("spelling", "written"), [("1/5", "0.2"), ("'0.20'", "0.2"), ("4/85", "12/255"), ("8/255", "8/255")]
+)
+def test_a_radius_has_one_spelling(spelling, written):
+    study = Study.load("digits", overrides=[f"train.attack.epsilon={spelling}", f"evaluation.epsilon={spelling}"])
+    assert study.train.attack.epsilon == study.evaluation.epsilon == written
+
+
+def test_weights_that_the_protocol_does_not_keep_cannot_be_evaluated():
+    with pytest.raises(UserError, match="best_test needs protocol: paper; heldout leaves the test images alone"):
+        Study.load("digits", overrides=["evaluation.checkpoints=[best_test]"])
+    both = ["evaluation.checkpoints=[best_test, best_validation]", "selection.protocol=paper"]
+    assert Study.load("digits", overrides=both).evaluation.checkpoints == ("best_test", "best_validation")
+
+
+def test_an_older_file_may_still_ask_for_margins():
+    assert Study.load("digits", overrides=["margins=true"]) == Study.load("digits")
+
+
 def test_a_search_needs_images_that_are_held_out_and_a_space(tmp_path):
     assert "a search chooses on held-out images" in refusal(tmp_path, GOOD + "search: {sovr: {}}\n")
     held_out = "{selection: {protocol: heldout, validation: 100}}"

@@ -4,10 +4,14 @@ import pytest
 from optuna.distributions import FloatDistribution
 
 from search_spaces import sovr
+from sweep.evaluation import subject
+from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store.encoding import canonical_json
+from sweep.store.folder import FolderStore
 from sweep.studies.model import Study
+from sweep.trials import identity
 from sweep.trials.identity import search_id, trial_hash, trial_hashes
-from trainers.config import Recipe, TrialConfig
+from trainers.config import Recipe, Selection, TrialConfig
 
 
 def config(**changes) -> TrialConfig:
@@ -19,7 +23,7 @@ def test_a_trials_name_is_known_for_ever():
     fixed = TrialConfig(
         dataset="cifar10", model="preact_resnet18", method="sovr", hyperparameters={"M": 40, "lam": 0.4}
     )
-    assert trial_hash(fixed) == "0ac067d8b9117f6fb780deb841453068da0bba24291d4a348d4605da00964281"
+    assert trial_hash(fixed) == "3cdaccc6253403a3ed993e7dc8a39393d9ccb6d160c1b8dae2139ef110624548"
 
 
 def test_rounding_errors_do_not_make_a_new_trial():
@@ -39,11 +43,60 @@ def test_rounding_errors_do_not_make_a_new_trial():
         {"train_images": 100},
         {"plugin": "ab"},
         {"method": "sovr+awp"},
-        {"margins": True},
+        {"recipe": Recipe(attack={"start": "none"})},
+        {"recipe": Recipe(attack={"mode": "eval"})},
+        {"selection": Selection(from_epoch=1)},
     ],
 )
 def test_whatever_can_move_a_number_moves_the_name(change):
     assert trial_hash(config(**change)) != trial_hash(config())
+
+
+@pytest.mark.parametrize(
+    ("method", "one", "other"),
+    [
+        ("sovr", {"epsilon": "1/5"}, {"epsilon": "0.20"}),
+        ("sovr", {"epsilon": 0.2}, {"epsilon": "51/255"}),
+        ("sovr", {"epsilon": "4/85"}, {"epsilon": "12/255"}),
+        ("sovr", {}, {"start": "uniform", "mode": "train"}),
+        ("trades+awp", {}, {"start": "gauss", "mode": "eval"}),
+    ],
+)
+def test_one_setting_in_two_spellings_is_one_trial(method, one, other):
+    first, second = (
+        config(method=method, recipe=Recipe(attack=attack), selection=Selection(epsilon=attack.get("epsilon", "8/255")))
+        for attack in (one, other)
+    )
+    assert trial_hash(first) == trial_hash(second)
+    assert trial_hash(config(method="at", recipe=first.recipe)) != trial_hash(config(method="trades"))
+
+
+def test_recording_margins_is_no_setting_any_more():
+    assert trial_hash(config(margins=True)) == trial_hash(config(margins=False)) == trial_hash(config())
+
+
+def test_the_numerics_version_is_part_of_every_name(monkeypatch, tmp_path):
+    study = Study.load("digits")
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(b"weights")
+    options = EvaluateOptions(str(weights), model="small_cnn", dataset="digits")
+
+    def names():
+        outside = find_subject(FolderStore(tmp_path / "store"), options).name
+        return trial_hash(config()), search_id(study, "sovr"), outside
+
+    before = names()
+    for module in (identity, subject):
+        monkeypatch.setattr(module, "NUMERICS_VERSION", identity.NUMERICS_VERSION + 1)
+    assert all(one != other for one, other in zip(before, names(), strict=True))
+
+
+def test_a_search_s_override_is_part_of_its_name_in_one_spelling():
+    plain, same, other = (
+        search_id(Study.load("digits", overrides=overrides), "sovr")
+        for overrides in ([], ["search.sovr.selection.epsilon=1/5"], ["search.sovr.selection.epsilon=1/10"])
+    )
+    assert plain == same != other
 
 
 def test_hashing_many_seeds_at_once_is_hashing_each():
