@@ -160,9 +160,8 @@ def measures(study: Study) -> set[tuple[str, str | None]]:
     found |= {(one.name, None) for one in attacks if one.epsilon == study.evaluation.epsilon}
     diagnosed = study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)
     if diagnosed:
-        found |= {(name, None) for name in (*DIAGNOSTICS, "margin")}
-    if study.margins:
-        found.add(("margin", None))
+        found |= {(name, None) for name in DIAGNOSTICS}
+    found.add(("margin", None))
     if ("autoattack", None) in found:
         found.add(("sum", None))
     return found
