@@ -29,7 +29,7 @@ def test_other_methods_and_other_seeds_stay():
 
 
 def test_a_column_that_changed_and_a_study_that_changed_keep_nothing():
-    other = {label: records.trial_config(margins=True) for label in "b"}
+    other = {label: records.trial_config(test_images=7) for label in "b"}
     assert of(united(planned("b", (0, 1)), planned("b", (2,), config_by_label=other))) == [("b", 2)]
     longer = planned("b", (2,), study={**STUDY, "train": {"epochs": 3}})
     assert not agree(planned("a", (0,)), longer) and united(planned("a", (0,)), longer) == longer
