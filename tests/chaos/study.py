@@ -71,8 +71,12 @@ def outcome(uri: str | Path, *, whole: bool = True) -> dict[str, Any]:
     store = open_store(uri)
     found: dict[str, Any] = {}
     kinds = (TrialRecord, EvaluationRecord, SearchRecord, DiagnosticsRecord, *((CandidateRecord,) if whole else ()))
+    cells = [cell for manifest in store.manifests(lambda _: None).values() for cell in manifest.cells]
+    shown = {layout.trial_record(cell.trial) for cell in cells if cell.trial}
     for kind in kinds:
         for path in store.record_paths(kind):
+            if kind is TrialRecord and not whole and path not in shown:
+                continue  # a candidate of a search that has chosen
             try:
                 found[path] = _facts(store, store.record(kind, path), whole)
             except (BrokenRecord, OSError) as fault:
