@@ -58,12 +58,18 @@ def report(
 ) -> None:
     """Write a store's tables and figures. tables.md, tables.tex, tables.csv, numbers.tex, plots and report.html."""
     from reports import write_reports
+    from reports.store.load import broken_manifests
 
     context.obj = shared = Shared.of(context, store, study, out, against)
     if context.invoked_subcommand is None:
         out = shared.out or Path("reports")
         for path in write_reports(shared.store, shared.studies, out, figures=figures, paper=shared.against):
             typer.echo(str(path))
+        problems = broken_manifests(shared.store, shared.studies)
+        for one in problems:
+            typer.echo(f"error: {one.path}: {one.reason}", err=True)
+        if problems:
+            raise typer.Exit(1)
 
 
 @application.app.command()
