@@ -12,6 +12,7 @@ from optuna.distributions import distribution_to_json
 import search_spaces
 from sweep.store.encoding import canonical, digest
 from sweep.studies.model import Study
+from sweep.studies.space import search_space
 from trainers.config import TrialConfig
 
 # Raised whenever code that can move a number changes, so that old records are not taken for new ones.
@@ -43,7 +44,7 @@ def search_id(study: Study, label: str) -> str:
         "search": search.model_dump(mode="python"),
         "space": {
             name: json.loads(distribution_to_json(item))
-            for name, item in search_spaces.space(config.method, search.space).items()
+            for name, item in search_space(config.method, search.space).items()
         },
         "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
     }

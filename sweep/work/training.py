@@ -31,7 +31,7 @@ class Pruned(Exception):
 
 def train_candidate(task: CandidateTraining, place: Workplace) -> str:
     try:
-        return train_trial(task, place, task.cut_offs)
+        return train_trial(task, place, task.cut_offs, task.metric)
     except Pruned:
         state = load_resume(place.folder / layout.RESUME) or {}
         pruned = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(state["curve"]))
@@ -46,16 +46,16 @@ def forget(store: Store, trial: str) -> None:
         store.delete(path)
 
 
-def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None) -> str:
-    """Train to the end, the record last; raises Pruned at a rung where the curve is below the cut-off."""
+def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None, metric: str = "") -> str:
+    """Train to the end, the record last; raises Pruned at a rung where the metric's curve is below the cut-off."""
     store, folder, needed = place.store, place.folder, cut_offs or {}
     saved = load_resume(folder / layout.RESUME) or {}
-    curve: list[float | None] = [row["validation_pgd_accuracy"] for row in saved.get("curve", [])]
+    curve: list[float | None] = [row.get(metric) for row in saved.get("curve", [])]
     started, pushed = time.time(), time.monotonic()
 
     def after_epoch(row: CurveRow) -> None:
         nonlocal pushed
-        curve.append(row["validation_pgd_accuracy"])
+        curve.append(row.get(metric))
         _write_progress(store, task, len(curve), started)
         if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
             _push(store, task.trial, folder)
