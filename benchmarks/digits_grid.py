@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).parent / "recorded" / "digits_grid.json"
+RECORDED = Path(__file__).parent / "recorded" / "digits_autoattack.json"
 SEEDS = (1000, 1001)
 ATTACKS = ("apgd-ce", "apgd-t")
 TEST_IMAGES = 240
@@ -109,7 +109,23 @@ def record(processes: int) -> None:
             print(f"{number} of {len(tasks)}: M, lambda = {name}, seed {seed}", flush=True)
 
 
-def runs() -> dict[str, dict[str, Run]]:
-    """By point, then by seed; points that lack a seed are no part of the grid yet."""
+def correlation_lines() -> list[str]:
+    """Spearman's rank correlation of each objective with AutoAttack, over the points that are recorded."""
+    if not RECORDED.exists():
+        return ["AutoAttack: nothing is recorded; --record trains the grid"]
     found: dict[str, dict[str, Run]] = json.loads(RECORDED.read_text())["runs"]
-    return {name: seeds for name, seeds in found.items() if {str(seed) for seed in SEEDS} <= seeds.keys()}
+    return [
+        f"rank correlation with AutoAttack on {split} images: "
+        + ", ".join(f"{name} {value:.2f}" for name, value in correlations(found, split).items())
+        + f" ({sum(map(len, found.values()))} trainings of {len(found)} points)"
+        for split in ("validation", "test")
+    ]
+
+
+def correlations(found: dict[str, dict[str, Run]], split: str) -> dict[str, float]:
+    """By objective: the best of each training's curve, as a search takes it, against AutoAttack of the kept epoch."""
+    from scipy.stats import spearmanr
+
+    trained = [run for seeds in found.values() for run in seeds.values()]
+    truth = [run["autoattack"][split] for run in trained]
+    return {name: float(spearmanr([max(run[name]) for run in trained], truth).statistic) for name in OBJECTIVES}

@@ -57,7 +57,7 @@ class SearchSettings:
     own_value: dict[str, Any] | None = None  # the study's, where it is not the paper's
     rungs: tuple[int, ...] = ()
     sampler: str = "tpe"
-    candidates: int = 10
+    candidates: int = 8
     seeds: tuple[int, ...] = (1000,)
     pruner: str = "asha"
     objectives: tuple[str, ...] = ("margin",)

@@ -23,7 +23,7 @@ from trainers.values import as_float
 SECTIONS = ("train", "selection", "search", "evaluation", "resources")
 WHOLE = TypeAdapter(int)
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
-SEARCH_SEED = 1000  # unless a search sets its own
+SEARCH_SEEDS = (1000, 1001)  # unless a search sets its own
 SEARCHED = "_searched"  # ends the label of a column whose values a search chose
 ALL = "all"  # in place of a label: every method that has something to search
 
@@ -217,7 +217,8 @@ def _search(
         rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
         yield Fault(f"{path}.selection", rule, shows_value=False)
     key = "seed" if "seed" in entry else "seeds"
-    own_seeds = [_whole(seed) for seed in _listed(entry, "seeds") or [entry.get("seed", SEARCH_SEED)]]
+    given = [entry["seed"]] if "seed" in entry else _listed(entry, "seeds") or SEARCH_SEEDS
+    own_seeds = [_whole(seed) for seed in given]
     both = [seed for seed in own_seeds if seed is not None and seed in seeds]
     if not entry.get("pin") and both:
         rule = (

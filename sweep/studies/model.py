@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, create_model, model_va
 from sweep import studies
 from sweep.errors import UserError
 from sweep.studies import file as study_file
-from sweep.studies.check import ALL, SEARCH_SEED, SEARCHED, checked, for_all
+from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
 from trainers import composition, registry
 from trainers.config import Recipe, Selection, TrialConfig
@@ -69,8 +69,8 @@ class Search(Strict):
 
     space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = "paper"
     sampler: Literal["tpe", "grid"] = "tpe"
-    candidates: int = Field(10, ge=1)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((SEARCH_SEED,), min_length=1)
+    candidates: int = Field(8, ge=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(SEARCH_SEEDS, min_length=1)
     epochs: int | None = Field(None, ge=1)
     pruner: Literal["asha", "none"] = "asha"
     objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
