@@ -11,6 +11,7 @@ from reports.results import Results
 from reports.tables.table import Table, TableCell
 from sweep import studies
 from sweep.store.encoding import canonical
+from sweep.studies.check import SEARCHED
 from sweep.studies.written import written_settings, written_study
 from trainers.data import dataset_facts, dataset_names
 
@@ -52,7 +53,7 @@ class Departures:
 
     def covers(self, study: str, label: str) -> bool:
         """Whether hyperparameters of this label count as settings: not where a search chose them."""
-        return shipped(study, label) is not None and label not in self.results.searches(study)
+        return shipped(study, label) is not None and self.results.tuning(study, label) is None
 
     def mark(self, table: Table) -> Table:
         blocks = tuple(
@@ -86,10 +87,12 @@ class Departures:
         return self._found[study, label]
 
     def _compare(self, study: str, label: str) -> dict[str, str]:
-        theirs = shipped(study, label)
+        tuned = self.results.tuning(study, label)
+        found: dict[str, str] = {} if tuned is None else {"search": f"hyperparameters {tuned}; the others are not"}
+        # A searched column has a label of its own; but for its values it is set as the one that was searched.
+        theirs = shipped(study, label) or shipped(study, label.removesuffix(SEARCHED))
         if theirs is None:
-            return {}
-        found: dict[str, str] = {}
+            return found
         ours = self.results.configs(study).get(label)
         if ours is not None:
             found |= differing(theirs, ours.model_dump(mode="json"))

@@ -112,6 +112,18 @@ class Results:
         """Label -> the search's id."""
         return {entry.label: entry.id for entry in self.data.manifests[study].searches}
 
+    def tuning(self, study: str, label: str) -> str | None:
+        """How a search tuned this column; None where it has the study's own values."""
+        search = self.searches(study).get(label)
+        if search is None:
+            return None
+        record = self.data.searches.get(search)
+        if record is None:
+            return "tuned by a search"
+        seeds = record.all_seeds
+        named = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        return f"tuned by a search of {len(record.candidates)} candidates with {named}"
+
     def adversarial(self, study: str, label: str) -> bool:
         """Not so is training on clean images: no rival to the others."""
         known = self.data.manifests[study].inner_attacks.get(label, {}).get("trains_on")
@@ -192,10 +204,15 @@ class Results:
         """The study's label behind a key: the one with the key's hyperparameters if there is one.
 
         A study that ran the method with other values fills the cell too, unless the key is exact; who shows the cell
-        tells the difference.
+        tells the difference. A column that a search tuned fills only a cell that asks for it by its label.
         """
         labels = self.labels.get(key.study, {})
-        same = [label for label in labels if label == key.label or self.methods[key.study, label] == key.label]
+        tuned = self.searches(key.study) if labels else {}
+        same = [
+            label
+            for label in labels
+            if label == key.label or (self.methods[key.study, label] == key.label and label not in tuned)
+        ]
         same.sort(key=lambda label: (bool(self.differences(key, label)), label != key.label))
         if not same or (key.exact and self.differences(key, same[0])):
             return None

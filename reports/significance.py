@@ -120,7 +120,12 @@ def study_tests(results: Results, study: str, measure: str = "autoattack") -> li
     if best is None:
         return []
     verdicts = {cell.label: _verdicts(results, cell) for cell in cells}
-    named = [label for label in results.labels[study] if results.methods[study, label] == results.paper.baseline]
+    tuned = results.searches(study)
+    named = [
+        label
+        for label in results.labels[study]
+        if results.methods[study, label] == results.paper.baseline and label not in tuned
+    ]
     baseline = next((place for place, cell in enumerate(cells) if cell.label in named[:1]), None)
     references = [] if baseline is None else [baseline]
     if baseline is None or (baseline != best and len(cells) > 2):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-KINDS = ("paper", "continuous")
+KINDS = ("paper", "fine", "continuous")
 
 
 def names() -> tuple[str, ...]:
@@ -19,13 +19,17 @@ def names() -> tuple[str, ...]:
 
 
 def space(method: str, kind: str = "paper") -> dict[str, BaseDistribution]:
-    """The distributions for a method such as sovr or sovr+awp; empty where nothing is to be searched."""
+    """The distributions for a method such as sovr or sovr+awp; empty where nothing is to be searched.
+
+    A file that has no finer grid has the paper's.
+    """
     if kind not in KINDS:
         raise ValueError(f"unknown search space {kind!r}; known: {', '.join(KINDS)}")
     module, wrappers = _file_of(method)
     if module is None:
         return {}
     spaces = module.SPACES
+    kind = kind if kind in spaces else "paper"
     for wrapper in wrappers:
         if f"{kind}+{wrapper}" in spaces:
             return dict(spaces[f"{kind}+{wrapper}"])

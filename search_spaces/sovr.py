@@ -1,10 +1,11 @@
-"""SOVR: (M, lam). The paper's grid is 20, …, 80, 100 by 0.2, …, 0.8, 1.0; its coarser searches chose 30 and 50."""
+"""SOVR: (M, lam). The paper's grid is M = 20, …, 80, 100 by lambda = 0.2, …, 0.8, 1.0."""
 
 from optuna.distributions import FloatDistribution, IntDistribution
 
 SPACES = {
-    # Steps of 10 and 0.1 hold every value that the paper reports, (30, 0.4) and (50, 0.5) included.
-    "paper": {"M": IntDistribution(20, 100, step=10), "lam": FloatDistribution(0.2, 1.0, step=0.1)},
+    "paper": {"M": IntDistribution(20, 100, step=20), "lam": FloatDistribution(0.2, 1.0, step=0.2)},
+    # Holds every value that the paper reports: (30, 0.4) and (50, 0.5) lie between the points of its own grid.
+    "fine": {"M": IntDistribution(20, 100, step=10), "lam": FloatDistribution(0.2, 1.0, step=0.1)},
     "continuous": {"M": IntDistribution(0, 100), "lam": FloatDistribution(0.05, 2.0, log=True)},
 }
 

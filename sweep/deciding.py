@@ -142,7 +142,7 @@ def _methods(study: Study, text: str) -> list[str]:
 
 def seed_order(study: Study, most: int) -> list[int]:
     """The study's own seeds, then the smallest others: an order that no result has a part in."""
-    taken = {search.seed for search in study.searches().values()}
+    taken = {seed for search in study.searches().values() for seed in search.seeds}
     order = sorted(study.seeds)[:most]
     candidate = 0
     while len(order) < most:

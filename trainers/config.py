@@ -101,6 +101,8 @@ class Selection(Strict):
     every: int = Field(1, ge=1, description="epochs between two measurements")
     ties: Literal["first", "last"] = "first"
     images: int | None = Field(None, ge=1, description="test images used for selection; all if absent")
+    # Absent rather than false, which would rename every stored trial.
+    margin: Literal[True] | None = Field(None, description="also attack the held-out images' margins, for a search")
 
     @model_validator(mode="after")
     def _heldout_needs_images(self) -> Selection:

@@ -25,6 +25,20 @@ def finish(table: Table, notes: Iterable[str]) -> Table:
     return replace(marked, notes=(*notes, *reading_notes(marked)))
 
 
+def tuning_notes(results: Results, table: Table) -> list[str]:
+    """Which columns a search tuned: a comparison with the others is one of tuned with untuned methods."""
+    found: dict[str, dict[str, None]] = {}
+    untuned = False
+    for cell in table.cells():
+        study, label = cell.key.study, cell.label
+        how = results.tuning(study, label) if label else None
+        untuned = untuned or (bool(label) and how is None)
+        if how is not None:
+            found.setdefault(how, {})[results.labels[study][label]] = None
+    names = [f"{', '.join(names)}: {how}" for how, names in found.items()]
+    return [f"{'; '.join(names)}{'; the others are not' if untuned else ''}."] if names else []
+
+
 def checkpoint_note(results: Results, study: str) -> str:
     checkpoint = results.shown_checkpoint(study)
     shown = CHECKPOINTS.get(checkpoint, checkpoint)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from reports.names import attack_name, setting
 from reports.results import Results
-from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note
+from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note, tuning_notes
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
 
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
@@ -22,6 +22,10 @@ def study_tables(results: Results, study: str) -> list[Table]:
         if table is not None and table.filled:
             tables.append(table)
     return tables
+
+
+def _finish(results: Results, table: Table, notes: Iterable[str]) -> Table:
+    return finish(table, [*notes, *tuning_notes(results, table)])
 
 
 def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:
@@ -59,7 +63,7 @@ def main_table(results: Results, study: str) -> Table:
     ]
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
-    return finish(table, notes)
+    return _finish(results, table, notes)
 
 
 def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -78,7 +82,7 @@ def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table 
         (Block("", tuple(rows)),),
     )
     notes = [f"{name}: {CHECKPOINTS.get(name, name)}." for name in names]
-    return finish(table, [f"Accuracy in percent. {names[0]} is what the other tables show.", *notes])
+    return _finish(results, table, [f"Accuracy in percent. {names[0]} is what the other tables show.", *notes])
 
 
 def various_attacks(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -110,7 +114,7 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
     notes = [f"Accuracy in percent; Linf, ε = {epsilon}.", checkpoint_note(results, study)]
     if "worst" in measures:
         notes.append("Worst: the least of the paper's attacks, seed by seed.")
-    return finish(table, notes)
+    return _finish(results, table, notes)
 
 
 def larger_radii(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -128,7 +132,7 @@ def larger_radii(results: Results, study: str, labels: list[str]) -> Table | Non
         _columns(results, study, labels),
         (Block("", tuple(rows)),),
     )
-    return finish(table, ["Accuracy in percent.", checkpoint_note(results, study)])
+    return _finish(results, table, ["Accuracy in percent.", checkpoint_note(results, study)])
 
 
 def margins(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -141,7 +145,7 @@ def margins(results: Results, study: str, labels: list[str]) -> Table | None:
         (Block("", (row,)),),
         best="lowest",
     )
-    return finish(table, [f"{margins_note(results, [study])}; lower means larger margins."])
+    return _finish(results, table, [f"{margins_note(results, [study])}; lower means larger margins."])
 
 
 def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -162,7 +166,7 @@ def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | Non
     printed = sorted(results.paper.printed("margin_ratio"), key=lambda cell: cell.sample.mean)
     if printed:
         notes.append(f"The paper: {printed[0].text} to {printed[-1].text}.")
-    return finish(table, notes)
+    return _finish(results, table, notes)
 
 
 def _size(radius: str) -> Fraction:

@@ -21,7 +21,7 @@ from sweep.evaluation.asked import Evaluation, evaluations_of
 from sweep.listing import columns, size
 from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord
-from sweep.studies.model import Study
+from sweep.studies.model import Study, searched
 from sweep.trials.cells import Cell, states
 from sweep.trials.cost import PRUNED_SHARE, budget_hours, training_seconds
 from sweep.trials.disk import planned_bytes
@@ -118,8 +118,8 @@ def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]
         if left or stage == "train":
             found.append(Missing(cell.config, stage, left))
     for label, search in study.searches().items():
-        if any(cell.label == label and cell.trial is None for cell in cells):
-            found += [Missing(study.search_config(label, {}), "search", [])] * search.candidates
+        if any(cell.label == searched(label) and cell.trial is None for cell in cells):
+            found += [Missing(study.search_config(label, {}), "search", [])] * (search.candidates * len(search.seeds))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def _values(name: str, item: BaseDistribution) -> list[Any]:
     if isinstance(item, FloatDistribution) and item.step:
         count = int(round((item.high - item.low) / item.step)) + 1
         return [canonical(item.low + step * item.step) for step in range(count)]
-    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper or sampler: tpe")
+    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper, steps, or sampler: tpe")
 
 
 def grid_points(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
@@ -76,13 +76,15 @@ def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
         return IntDistribution(min(item.low, value), max(item.high, value))
     if isinstance(item, FloatDistribution):
         return FloatDistribution(min(item.low, value), max(item.high, value))
+    if isinstance(item, CategoricalDistribution):
+        return CategoricalDistribution((*item.choices, value))
     raise UserError(f"{value!r} is none of {item}")
 
 
-def size(space: Mapping[str, BaseDistribution], extra: Mapping[str, Any]) -> float:
-    """How many different candidates there are, the paper's value included; infinite if something is continuous."""
+def size(space: Mapping[str, BaseDistribution], extra: Iterable[Mapping[str, Any]]) -> float:
+    """How many different candidates there are, these included; infinite if something is continuous."""
     try:
         points = grid_points(space)
     except UserError:
         return math.inf
-    return len(points) + (canonical(dict(extra)) not in points)
+    return len(points) + sum(canonical(dict(point)) not in points for point in extra)

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optuna.distributions import CategoricalDistribution
+
 import search_spaces
 from sweep.errors import UserError
+from sweep.search.pruning import first_drop, rungs
+from sweep.search.sampling import widened
 from sweep.search.search import Search, SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import canonical
 from sweep.store.leases import HeldLeases
-from sweep.store.records import SearchRecord
+from sweep.store.records import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
+from sweep.studies.space import search_space
+from sweep.trials.cost import batches
 from sweep.trials.identity import search_id, trial_hash
 
 POLL_SECONDS = 2.0
@@ -25,21 +31,31 @@ POLL_SECONDS = 2.0
 def settings_of(study: Study, label: str) -> SearchSettings:
     wanted = study.search[label]
     config = study.search_config(label, {})
-    space = search_spaces.space(config.method, wanted.space)
+    space = search_space(config.method, wanted.space)
     if not space:
         known = ", ".join(search_spaces.names())
         raise UserError(f"search of {label}: {config.method} has nothing to search; known: {known}")
+    own = canonical({name: config.hyperparameters[name] for name in sorted(space)})
     paper = search_spaces.paper_value(config.method, study.dataset, study.model) or {}
+    paper = canonical({name: paper.get(name, own[name]) for name in sorted(space)})
+    # Optuna's choices are fixed from the start; its ranges may be left by a first candidate.
+    space = {
+        name: widened(widened(item, own[name]), paper[name]) if isinstance(item, CategoricalDistribution) else item
+        for name, item in space.items()
+    }
+    recipe = config.recipe
+    drop = None if recipe.steps else first_drop(recipe, batches(config))
     return SearchSettings(
         id=search_id(study, label),
         label=label,
         method=config.method,
         space=space,
-        paper_value=canonical({name: paper.get(name, config.hyperparameters[name]) for name in sorted(space)}),
-        epochs=None if config.recipe.steps else config.recipe.epochs,
+        paper_value=paper,
+        own_value=own,
+        rungs=tuple(rungs(recipe.epochs, drop)),
         sampler=wanted.sampler,
         candidates=wanted.candidates,
-        seed=wanted.seed,
+        seeds=wanted.seeds,
         pruner=wanted.pruner,
         objectives=wanted.objectives,
     )
@@ -54,16 +70,19 @@ def open_search(study: Study, label: str, store: Store, *, retry_failed: bool = 
         or Path(tempfile.mkdtemp(prefix="robustsweep-search-")) / "journal.log"
     )
 
-    def hash_of(hyperparameters: dict[str, Any]) -> str:
-        return trial_hash(study.search_config(label, hyperparameters))
+    def hash_of(hyperparameters: dict[str, Any], seed: int) -> str:
+        return trial_hash(study.search_config(label, hyperparameters, seed))
 
     record = stored_search(store, settings.id)
     if record and retry_failed:
-        again = tuple(
-            one.model_copy(update={"state": "open"}) if one.state == "failed" else one for one in record.candidates
-        )
+        again = tuple(_reopened(one) if one.state == "failed" else one for one in record.candidates)
         record = record.model_copy(update={"candidates": again})
     return Search(settings, hash_of, journal, record)
+
+
+def _reopened(entry: CandidateEntry) -> CandidateEntry:
+    runs = tuple(run.model_copy(update={"state": "open"}) if run.state == "failed" else run for run in entry.runs)
+    return entry.model_copy(update={"state": "open", "runs": runs})
 
 
 def stored_search(store: Store, search: str) -> SearchRecord | None:

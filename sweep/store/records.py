@@ -191,8 +191,18 @@ class CandidateRecord(Record):
         return {"search": path.split("/")[1], **content}
 
 
+class SeedEntry(Part):
+    """One training of a candidate; `values` has one number per objective, None where it failed."""
+
+    seed: int
+    trial: TrialName
+    state: Literal["open", "done", "pruned", "collapsed", "failed"] = "open"
+    values: tuple[float, ...] | None = None
+    epochs: int = 0
+
+
 class CandidateEntry(Part):
-    """One candidate of a search as its record lists it."""
+    """One candidate of a search as its record lists it; trial and curves are those of its first seed."""
 
     index: int = Field(ge=0)
     generation: int = Field(ge=0)
@@ -201,9 +211,10 @@ class CandidateEntry(Part):
     state: Literal["open", "done", "pruned", "collapsed", "failed"] = "open"
     value: float | None = None
     values: tuple[float, ...] | None = None  # one per objective
-    epochs: int = 0
-    robust: tuple[float | None, ...] = ()  # accuracies on held-out images, per epoch
+    epochs: int = 0  # of all seeds
+    robust: tuple[float | None, ...] = ()  # the first objective on held-out images, per epoch
     clean: tuple[float | None, ...] = ()
+    runs: tuple[SeedEntry, ...] = ()  # one per seed; records made before there were several have none
 
 
 class SearchRecord(Record):
@@ -216,7 +227,9 @@ class SearchRecord(Record):
     objectives: tuple[str, ...]
     sampler: str
     pruner: str
-    seed: int
+    seed: int  # the first one
+    seeds: tuple[int, ...] = ()  # empty in records made before there were several
+    rungs: tuple[int, ...] = ()
     generation: int
     wanted: int
     candidates: tuple[CandidateEntry, ...]
@@ -225,7 +238,12 @@ class SearchRecord(Record):
     reason: str = ""
     status: Literal["running", "done", "failed"]
     paper_value: dict[str, Any] = {}
+    own_value: dict[str, Any] = {}  # of the study, always the first candidate
     versions: dict[str, str] = {}
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        return self.seeds or (self.seed,)
 
     @property
     def path(self) -> str:

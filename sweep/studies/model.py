@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr, create_model
+from pydantic import BeforeValidator, Field, PrivateAttr, create_model, model_validator
 
-import search_spaces
 from sweep import studies
 from sweep.errors import UserError
 from sweep.studies import file as study_file
-from sweep.studies.check import SEARCH_SEED, checked
+from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
 from trainers import composition, registry
 from trainers.config import Recipe, Selection, TrialConfig
@@ -62,19 +61,38 @@ else:  # the settings of each wrapper stand in the entry, under the wrapper's na
     MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
 
-class Search(Strict):
-    """What is searched for one label, with a seed of its own: the reported seeds never choose anything."""
+Objective = Literal["margin", "pgd", "clean"]
 
-    space: Literal["paper", "continuous"] = "paper"
+
+class Search(Strict):
+    """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
+
+    space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = "paper"
     sampler: Literal["tpe", "grid"] = "tpe"
-    candidates: int = Field(12, ge=1)
-    seed: int = Field(SEARCH_SEED, ge=0, lt=2**32)
+    candidates: int = Field(8, ge=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(SEARCH_SEEDS, min_length=1)
     epochs: int | None = Field(None, ge=1)
     pruner: Literal["asha", "none"] = "asha"
-    objectives: tuple[Literal["robust", "clean"], ...] = Field(("robust",), min_length=1)
-    pin: bool = Field(False, description="use the study's values and search nothing")
+    objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
+        "margin", description="accuracy on held-out images: under an attack on margins, under PGD, or clean"
+    )
+    pin: bool = Field(False, description="use the study's values alone and search nothing")
     train: dict[str, Any] = {}
     selection: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_seed(cls, content: Any) -> Any:
+        """`seed: 1000` is short for `seeds: [1000]`."""
+        if isinstance(content, dict) and "seed" in content and "seeds" not in content:
+            content = {**content, "seeds": [content["seed"]]}
+            del content["seed"]
+        return content
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The first one decides who is pruned."""
+        return (self.objective,) if isinstance(self.objective, str) else self.objective
 
 
 class Evaluation(Strict):
@@ -96,6 +114,11 @@ class Resources(Strict):
     memory: Annotated[int | None, BeforeValidator(_auto_or_bytes)] = Field(None, description="bytes")
     retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")
     hang_minutes: Annotated[float, Field(gt=0)] = Field(60.0, description="without progress, then it counts as hung")
+
+
+def searched(label: str) -> str:
+    """The column of what the search of a label chose."""
+    return f"{label}{SEARCHED}"
 
 
 class Study(Strict):
@@ -137,7 +160,6 @@ class Study(Strict):
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
-        _refuse_searched(content, overrides)
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
             content["methods"] = _selected(listed, methods, loaded)
@@ -145,6 +167,9 @@ class Study(Strict):
                 # What was left out on purpose needs no search; a misspelt label is still a fault.
                 left_out = set(listed) - set(content["methods"])
                 content["search"] = {key: value for key, value in content["search"].items() if key not in left_out}
+                content["search"] = for_all(content["search"], content["methods"])
+                if methods is not None:
+                    content["search"].pop(ALL, None)  # none of these few has something to search
         where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
         if overrides:
             where += f" with --set {' --set '.join(overrides)}"
@@ -159,6 +184,15 @@ class Study(Strict):
     def searches(self) -> dict[str, Search]:
         return {label: search for label, search in self.search.items() if not search.pin}
 
+    def columns(self) -> dict[str, str]:
+        """Every column of the tables and the label behind it: what a search chose stands beside the study's values."""
+        found, searches = {}, self.searches()
+        for label in self.methods:
+            found[label] = label
+            if label in searches:
+                found[searched(label)] = label
+        return found
+
     def method(self, label: str) -> str:
         return self.methods[label].method or label
 
@@ -172,14 +206,15 @@ class Study(Strict):
         config = known[label]
         return config if config.seed == seed else config.model_copy(update={"seed": seed})
 
-    def search_config(self, label: str, hyperparameters: Mapping[str, Any]) -> TrialConfig:
-        """The configuration of one candidate of a label's search."""
+    def search_config(self, label: str, hyperparameters: Mapping[str, Any], seed: int | None = None) -> TrialConfig:
+        """The configuration of one candidate of a label's search, with the first of its seeds unless one is given."""
         search = self.search[label]
-        config = self.config(label, hyperparameters, search.seed)
+        config = self.config(label, hyperparameters, search.seeds[0] if seed is None else seed)
         train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
+        margin = {"margin": True} if "margin" in search.objectives else {}
         changed = {
             "recipe": _overridden(config.recipe, train),
-            "selection": _overridden(config.selection, search.selection),
+            "selection": _overridden(config.selection, {**search.selection, **margin}),
         }
         return config.model_copy(update=changed)
 
@@ -237,22 +272,6 @@ def _load_plugins(paths: Sequence[str | Path]) -> list[str]:
         raise UserError(str(fault)) from None
 
 
-def _refuse_searched(content: Mapping[str, Any], overrides: Iterable[str]) -> None:
-    """A value given for a hyperparameter that a search chooses would be ignored without a word."""
-    search = content.get("search")
-    for setting in overrides:
-        names = [part.strip() for part in setting.partition("=")[0].split(".")]
-        if names[:1] != ["methods"] or names[2:3] != ["hyperparameters"] or not isinstance(search, dict):
-            continue
-        label, entry = names[1], search.get(names[1]) or {}
-        if label not in search or not isinstance(entry, dict) or entry.get("pin"):
-            continue
-        method = (content["methods"].get(label) or {}).get("method") or label
-        if set(names[3:4]) <= set(search_spaces.space(str(method), str(entry.get("space", "paper")))):
-            way_out = f"add --set search.{label}.pin=true to train with the study's values"
-            raise UserError(f"--set {setting}: the search of {label} chooses this; {way_out}")
-
-
 def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Iterable[str]) -> dict[Any, Any]:
     for name in plugins:
         used = {
@@ -270,6 +289,7 @@ def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: It
     chosen = {label: entry for label, entry in entries.items() if not _is_known(label, entry)}
     faults = []
     for label in wanted:
+        label = label if label in entries else label.removesuffix(SEARCHED)  # its search comes with it
         if label in entries:
             chosen[label] = entries[label]
             continue

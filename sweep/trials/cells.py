@@ -10,7 +10,7 @@ from typing import Any
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import Manifest, PlannedAttack, PlannedCell, PlannedSearch
-from sweep.studies.model import Study
+from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
 from trainers import composition, registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
@@ -35,19 +35,23 @@ class Cell:
 
 
 def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
-    """Every trial of the study, label by label; `chosen` gives the searched labels their hyperparameters."""
+    """Every trial of the study, column by column; `chosen` holds what the searches of some labels chose.
+
+    A search that chose the study's own values gives two columns with the same trials.
+    """
     chosen = chosen or {}
-    searches, seeds = study.searches(), list(study.seeds)
+    seeds = list(study.seeds)
     cells = []
-    for label in study.labels:
-        config = study.config(label, chosen.get(label))
-        waits = label in searches and label not in chosen
+    for column, label in study.columns().items():
+        found = chosen.get(label) if column != label else None
+        config = study.config(label, found)
+        waits = column != label and label not in chosen
         hashes: list[str | None] = [None] * len(seeds) if waits else [*trial_hashes(config, seeds)]
-        shown = display(study, label)
+        shown = display(study, label) + (", searched" if column != label else "")
         for seed, trial in zip(seeds, hashes, strict=True):
             # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
             config_of_seed = config if seed == config.seed else config.model_copy(update={"seed": seed})
-            cells.append(Cell(label, shown, config.method, seed, config_of_seed, trial))
+            cells.append(Cell(column, shown, config.method, seed, config_of_seed, trial))
     return cells
 
 
@@ -127,12 +131,12 @@ def manifest(study: Study, cells: list[Cell]) -> Manifest:
             )
             for cell in cells
         ),
-        searches=tuple(PlannedSearch(label=label, id=search_id(study, label)) for label in study.searches()),
+        searches=tuple(PlannedSearch(label=searched(label), id=search_id(study, label)) for label in study.searches()),
         attacks=tuple(PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon) for a in evaluation_attacks(study)),
         config_by_label={
             cell.label: cell.config.model_copy(update={"seed": 0}) for cell in cells if cell.seed == study.seeds[0]
         },
-        inner_attacks={label: _inner_attack(study.method(label)) for label in study.labels},
+        inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={
             "dataset": registry.DATASETS.get(study.dataset).display,
             "model": registry.NETWORKS.get(study.model).display,

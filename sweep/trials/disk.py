@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sweep.store.base import Store
-from sweep.studies.model import Study
+from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from trainers import models
 from trainers.config import TrialConfig
@@ -36,7 +36,7 @@ def planned_bytes(study: Study, store: Store, at_once: int, cells: Sequence[plan
     states = zip(cells, planned.states(list(cells), store), strict=True)
     wanted = [cell.config for cell, state in states if state in ("missing", "waiting", "broken")]
     for label, search in study.searches().items():
-        if any(cell.label == label and cell.trial is None for cell in cells):
-            wanted += [study.search_config(label, {})] * search.candidates
+        if any(cell.label == searched(label) and cell.trial is None for cell in cells):
+            wanted += [study.search_config(label, {})] * (search.candidates * len(search.seeds))
     largest = sorted((resume_bytes(config) for config in wanted), reverse=True)[:at_once]
     return sum(trial_bytes(config) for config in wanted) + sum(largest)

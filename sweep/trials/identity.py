@@ -12,6 +12,7 @@ from optuna.distributions import distribution_to_json
 import search_spaces
 from sweep.store.encoding import canonical, digest
 from sweep.studies.model import Study
+from sweep.studies.space import search_space
 from trainers import composition
 from trainers.config import TrialConfig
 
@@ -43,7 +44,7 @@ def search_id(study: Study, label: str) -> str:
         "numerics": NUMERICS_VERSION,
         "space": {
             name: json.loads(distribution_to_json(item))
-            for name, item in search_spaces.space(config.method, search.space).items()
+            for name, item in search_space(config.method, search.space).items()
         },
         "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
     }

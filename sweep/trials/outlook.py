@@ -11,7 +11,7 @@ from sweep import listing
 from sweep.store import layout
 from sweep.store.base import Store, fault_of
 from sweep.store.records import EvaluationRecord
-from sweep.studies.model import Study
+from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from sweep.trials.identity import search_id
 
@@ -38,8 +38,12 @@ class SearchOutlook:
     label: str
     id: str
     candidates: int
-    seed: int
+    seeds: tuple[int, ...]
     state: str
+
+
+def seeds_text(seeds: tuple[int, ...]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Outlook:
             f"{listing.count(self.evaluations, 'evaluation')}, {self.evaluations_stored:,} stored",
         ]
         lines += [
-            f"search {search.label}: up to {search.candidates} candidates, seed {search.seed}"
+            f"search {search.label}: up to {search.candidates} candidates, {seeds_text(search.seeds)}"
             for search in self.searches
             if search.state == "missing"
         ]
@@ -127,8 +131,8 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
                 label,
                 search_id(study, label),
                 search.candidates,
-                search.seed,
-                "missing" if label in waiting else "done",
+                search.seeds,
+                "missing" if searched(label) in waiting else "done",
             )
             for label, search in study.searches().items()
         ],

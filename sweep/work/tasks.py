@@ -163,10 +163,11 @@ class CandidateTraining(Training):
     search: str
     index: int
     cut_offs: Mapping[int, float]
+    metric: str  # what the cut-offs are about
 
     @property
     def title(self) -> str:
-        return f"{self.label} candidate {self.index}"
+        return f"{self.label} candidate {self.index} seed {self.config.seed}"
 
     @property
     def retry_options(self) -> str:

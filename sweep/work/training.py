@@ -35,7 +35,7 @@ class Pruned(Exception):
 
 def train_candidate(task: CandidateTraining, place: Workplace) -> str:
     try:
-        return train_trial(task, place, task.cut_offs)
+        return train_trial(task, place, task.cut_offs, task.metric)
     except Pruned as pruned:
         place.store.write_record(CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve)))
         forget(place.store, task.trial)
@@ -48,15 +48,15 @@ def forget(store: Store, trial: str) -> None:
         store.delete(path)
 
 
-def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None) -> str:
-    """Train to the end, the record last; raises Pruned at a rung where the curve is below the cut-off."""
+def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None, metric: str = "") -> str:
+    """Train to the end, the record last; raises Pruned at a rung where the metric's curve is below the cut-off."""
     store, folder, needed = place.store, place.folder, cut_offs or {}
     curve: list[CurveRow] = []
     started, pushed = time.time(), time.monotonic()
 
     def go_on() -> None:
         _write_progress(store, task, len(curve), started)
-        if judged([row["validation_pgd_accuracy"] for row in curve], needed)[1]:
+        if judged([row.get(metric) for row in curve], needed)[1]:
             raise Pruned(curve)
 
     def after_resume(rows: list[CurveRow]) -> None:

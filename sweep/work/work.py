@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of
 from sweep.evaluation.items import conclude, open_items
-from sweep.search.search import Candidate, Search
+from sweep.search.search import Search
 from sweep.search.stored import POLL_SECONDS, OpenSearches, store_search
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.leases import HeldLeases
 from sweep.store.manifests import write_manifest
-from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
-from sweep.studies.model import Study
+from sweep.store.records import CandidateRecord, CurveRow, EvaluationRecord, TrialRecord
+from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from sweep.trials.cost import PRUNED_SHARE, training_cost
 from sweep.work.pace import Pace, kind
@@ -79,7 +79,7 @@ class Work:
         self._evaluation_cost = 0.0  # of each trial
         self._others: list[str] = []
         self._next_look_at_others = 0.0
-        self._look_at(list(study.labels))
+        self._look_at(list(study.columns()))
 
     @property
     def complete(self) -> bool:
@@ -180,8 +180,11 @@ class Work:
         write_manifest(self.store, planned.manifest(self.study, cells))
         # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
         stored = {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
+        owners: dict[str | None, str] = {}  # a search may choose the study's own values: the same trials, done once
         for cell, state in zip(cells, planned.states(cells, self.store), strict=True):
-            if cell.label not in labels or cell.trial is None:
+            if owners.setdefault(cell.trial, cell.label) != cell.label or cell.trial is None:
+                continue
+            if cell.label not in labels:
                 continue
             if state == "failed" and not self.retry_failed:
                 self.failed.append(Failure(f"{cell.label} seed {cell.seed}", cell.trial, stored=True))
@@ -201,20 +204,21 @@ class Work:
                 self.failed.append(Failure(f"search of {one.label}", reason=one.reason))
             else:
                 self.chosen[one.label] = one.chosen
-                self._look_at([one.label])
+                self._look_at([searched(one.label)])
 
     def _queue_candidates(self, search: Search) -> None:
         settings = search.settings
-        for candidate in search.open():
-            config = self.study.search_config(settings.label, candidate.hyperparameters)
+        for candidate, run in search.trainings():
+            config = self.study.search_config(settings.label, candidate.hyperparameters, run.seed)
             self.ready.add(
                 CandidateTraining(
                     settings.label,
                     config,
-                    candidate.trial,
+                    run.trial,
                     search=settings.id,
                     index=candidate.index,
-                    cut_offs=search.cut_offs(candidate),
+                    cut_offs=search.cut_offs(candidate) if candidate.waits else {},
+                    metric=settings.metric,
                 )
             )
 
@@ -224,19 +228,19 @@ class Work:
             record = self.store.candidate_record(task.search, task.trial)
             forget(self.store, task.trial)  # its worker may have been killed before it could
         assert record is not None
-        search, candidate = self._proposed(task)
-        search.tell(candidate, record.status, record.curve)
-        store_search(self.store, search)
+        self._tell(task, record.status, record.curve)
 
     def candidate_failed(self, task: CandidateTraining) -> None:
-        search, candidate = self._proposed(task)
-        search.tell(candidate, "failed", [])
-        store_search(self.store, search)
+        self._tell(task, "failed", ())
 
-    def _proposed(self, task: CandidateTraining) -> tuple[Search, Candidate]:
+    def _tell(self, task: CandidateTraining, state: str, curve: Sequence[CurveRow]) -> None:
         search = self.searches.open[task.label]
         assert search is not None
-        return search, search.candidates[task.index]
+        candidate = search.candidates[task.index]
+        run = next(run for run in candidate.runs if run.trial == task.trial)
+        search.tell(candidate, run, state, curve)
+        store_search(self.store, search)
+        self._queue_candidates(search)  # other seeds of those that go on
 
     # Trainings
 
@@ -326,8 +330,10 @@ class Work:
         """The cost of what waits for a search: its next candidates, its label's trainings."""
         waiting = sum(training_cost(cell.config) for cell in self._waiting)
         for label, search in self.searches.open.items():
-            missing = search.wanted - len(search.candidates) if search else self.study.search[label].candidates
-            waiting += PRUNED_SHARE * missing * training_cost(self.study.search_config(label, {}))
+            settings = self.study.search[label]
+            missing = search.wanted - len(search.candidates) if search else settings.candidates
+            trainings = missing * len(settings.seeds)
+            waiting += PRUNED_SHARE * trainings * training_cost(self.study.search_config(label, {}))
         return waiting
 
     def _expected_evaluations(self) -> float:
