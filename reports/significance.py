@@ -149,7 +149,8 @@ def _tests(
     samples = [cell.sample for cell in cells]
     if not fixed:
         family = compare_with_best(samples, reference)
-        at_first = at_next = t3_critical(1 + sum(one is not None and one.welch is not None for one in family))
+        tests = sum(one is not None and one.welch is not None for one in family)
+        at_first = at_next = t3_critical(1 + max(1, tests))
     else:
         family = compare_family(samples, reference)
         tests = sum(one is not None and one.welch is not None for one in family)

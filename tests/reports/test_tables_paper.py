@@ -57,5 +57,6 @@ def test_our_records_are_judged_as_the_papers_printed_numbers(results):
     paper = {claim.id: claim for claim in claims.judge(InPrint(PAPER))}
     # Sums and losses are taken seed by seed from records, but as if independent from print.
     apart = {claim for claim in paper if "sum" in claim or claim == "weighted-lose-more"}
+    apart.add("ovr-widens-margins")  # of these margins the paper prints the ratio alone
     verdicts = {name: [part.verdict for part in claim.parts] for name, claim in ours.items() if name not in apart}
     assert verdicts == {name: [part.verdict for part in paper[name].parts] for name in verdicts}
