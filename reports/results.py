@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from reports.store.load import ReportData, load
 from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
 from sweep.store.records import PlannedAttack
+from trainers import composition
 from trainers.config import TrialConfig
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
@@ -123,7 +124,8 @@ class Results:
 
     def adversarial(self, study: str, label: str) -> bool:
         """Not so is training on clean images: no rival to the others."""
-        return self.methods[study, label].partition("+")[0] not in self.paper.without_attack
+        known = self.data.manifests[study].inner_attacks.get(label, {}).get("trains_on")
+        return (known or _trains_on(self.methods[study, label])) != "clean"
 
     @cached_property
     def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Score]]]:
@@ -318,6 +320,15 @@ class Results:
             return None
         ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
+
+
+@cache
+def _trains_on(method: str) -> str:
+    """Of a manifest that was written before it said this itself: the method is asked, if it is known here."""
+    try:
+        return composition.method_of(method).trains_on
+    except ValueError:
+        return "attacked"
 
 
 def _same(first: Any, second: Any) -> bool:

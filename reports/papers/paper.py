@@ -166,7 +166,6 @@ class Paper(Strict):
     checkpoint: str  # the paper's choice of the epoch
     baseline: str  # the method that the others are tested against
     proposed: str
-    without_attack: tuple[str, ...] = ()  # methods that train on clean images, no rivals to the others
     method_order: tuple[str, ...] = ()  # of columns; what is not here follows by name
     worst_of: tuple[str, ...] = ()  # attacks, the least of which is the measure `worst`
     margin_ratio: MarginRatio | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,8 +54,8 @@ class RowCache:
         if self.folder is None:
             return {}
         try:
-            table = pq.read_table(self._file(kind))
-            if (table.schema.metadata or {}) != self._facts(store):
+            table = pq.read_table(self._file(kind), page_checksum_verification=True)
+            if (table.schema.metadata or {}) != _facts(store, table):
                 return {}
             columns = {name: table.column(name).to_pylist() for name in table.column_names}
             stamps = zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True)
@@ -82,18 +83,24 @@ class RowCache:
         temporary = self._file(kind).with_suffix(".tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            table = pa.table(columns).replace_schema_metadata(self._facts(store))
-            pq.write_table(table, temporary, compression="none", use_dictionary=False)  # verdicts gain nothing by it
+            table = pa.table(columns)
+            # Verdicts gain nothing by compression. A flipped bit must not become another number.
+            table = table.replace_schema_metadata(_facts(store, table))
+            pq.write_table(table, temporary, compression="none", use_dictionary=False, write_page_checksum=True)
             temporary.replace(self._file(kind))
-        except OSError:
-            temporary.unlink(missing_ok=True)  # no space, no right to: the next report reads the records again
-
-    def _facts(self, store: Store) -> dict[bytes, bytes]:
-        return {b"store": store.uri.encode(), b"version": VERSION.encode()}
+        except OSError:  # no space, no right to: the next report reads the records again
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
     def _file(self, kind: str) -> Path:
         assert self.folder is not None
         return self.folder / f"{kind}.parquet"
+
+
+def _facts(store: Store, table: pa.Table) -> dict[bytes, bytes]:
+    """What the file says of itself; its columns too, which the checksums of its pages do not cover."""
+    columns = table.schema.remove_metadata().to_string()
+    return {b"store": store.uri.encode(), b"version": VERSION.encode(), b"columns": columns.encode()}
 
 
 def _parsed(texts: list[str]) -> list[Any]:

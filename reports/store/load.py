@@ -18,7 +18,7 @@ from reports.store.cache import RowCache
 from reports.store.rows import CELL_COLUMNS, EVALUATION_COLUMNS, Row, evaluation_row, planned_row, trial_row
 from sweep.errors import UserError
 from sweep.store import layout
-from sweep.store.base import Entry, Store
+from sweep.store.base import AnyRecord, Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
 from sweep.store.records import (
@@ -73,26 +73,17 @@ class ReportData:
 
     def curve(self, trial: str) -> pd.DataFrame:
         """One row per epoch; empty when the trial has no record."""
-        try:
-            record = self.store.trial_record(trial)
-        except BrokenRecord as fault:
-            self._note(fault)
-            record = None
+        record = self._record(TrialRecord, layout.trial_record(trial))
         return pd.DataFrame(record.curve if record else [])
 
     def verdicts(self, path: str) -> np.ndarray:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
         return unpack(*self._verdicts[path])
 
-    def clean_verdicts(self, path: str) -> np.ndarray:
-        record = self.store.record(EvaluationRecord, path)
-        assert record.clean is not None
-        return unpack(record.clean, record.images)
-
     def phase_verdicts(self, path: str) -> dict[str, np.ndarray]:
         """AutoAttack: who is left after each phase, in the order of the attack."""
-        record = self.store.record(EvaluationRecord, path)
-        return {name: unpack(bits, record.images) for name, bits in record.phases.items()}
+        record = self._record(EvaluationRecord, path)
+        return {name: unpack(bits, record.images) for name, bits in record.phases.items()} if record else {}
 
     def diagnostics(self, trial: str, checkpoint: str, study: str | None = None) -> Diagnostics | None:
         """Those with the settings that the study asks for, or else those on most images."""
@@ -128,6 +119,10 @@ class ReportData:
             found, key=lambda one: ((one.epsilon, one.images) in asked, float(one.summary.get("images_train") or 0.0))
         )
 
+    def _record(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
+        """What was there a moment ago may be gone or broken now."""
+        return next(self.store.records(kind, [path], self._note), None)
+
     def _note(self, fault: BrokenRecord) -> None:
         problem = Problem(fault.path, fault.reason)
         if problem not in self.problems:
@@ -145,11 +140,12 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
     manifests = opened.manifests(skip)
     if studies is not None:
         wanted = list(dict.fromkeys(studies))
-        absent = [name for name in wanted if name not in manifests]
+        broken = {problem.path for problem in problems}
+        absent = [name for name in wanted if name not in manifests and layout.manifest(name) not in broken]
         if absent:
             known = ", ".join(sorted(manifests)) or "none"
             raise UserError(f"the store has no study {', '.join(map(repr, absent))}; it has: {known}")
-        manifests = {name: manifests[name] for name in wanted}
+        manifests = {name: manifests[name] for name in wanted if name in manifests}
     planned = [planned_row(name, cell) for name, manifest in manifests.items() for cell in manifest.cells]
     trials = {row["trial"] for row in planned}
     found = _Entries(opened, trials, skip)
@@ -176,6 +172,14 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         diagnostics,
         {row["path"]: (row["verdicts"], row["images"]) for row in evaluations},
     )
+
+
+def broken_manifests(store_uri: str | Path, studies: Iterable[str] | None = None) -> list[Problem]:
+    """Those of the named studies, or of all, whose manifests cannot be trusted: no table shows them."""
+    wanted = None if studies is None else set(map(layout.manifest, studies))
+    faults: list[BrokenRecord] = []
+    _existing(store_uri).manifests(faults.append)
+    return [Problem(fault.path, fault.reason) for fault in faults if wanted is None or fault.path in wanted]
 
 
 class _Entries:

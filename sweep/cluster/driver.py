@@ -37,6 +37,8 @@ def compute(
     try:
         with StopSignals() as stop:
             return _compute(study, store, options, command, on_progress, display, stop)
+    except SystemExit:  # Ray's own answer to SIGTERM while it starts, before ours is back in its place
+        raise KeyboardInterrupt from None
     finally:
         display.close()
 

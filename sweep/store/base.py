@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,11 +85,22 @@ class Store:
             fetched.append(destination)
         return fetched
 
-    def read_many(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """What exists of these paths, in order; a remote store reads several at once."""
+    def read_many(self, paths: Iterable[str], skip: Skip | None = None) -> Iterator[tuple[str, bytes]]:
+        """What exists of these paths, in order; a remote store reads several at once.
+
+        A file that is there and cannot be read is given to `skip`, or the error is raised when there is none.
+        """
         for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                yield path, self.read(path)
+            try:
+                data = self.read(path)
+            except FileNotFoundError:
+                continue
+            except OSError as fault:
+                if skip is None:
+                    raise
+                skip(BrokenRecord(path, fault.strerror or str(fault)))
+                continue
+            yield path, data
 
     # Records
 
@@ -103,7 +113,7 @@ class Store:
 
     def records(self, kind: type[AnyRecord], paths: Iterable[str], skip: Skip | None = None) -> Iterator[AnyRecord]:
         """Those that are there, in order; a broken one is given to `skip`, or raised when there is none."""
-        for path, data in self.read_many(paths):
+        for path, data in self.read_many(paths, skip):
             try:
                 yield kind.decoded(path, data)
             except BrokenRecord as fault:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sweep.errors import UserError
-from sweep.store.base import Entry, Store
+from sweep.store.base import Entry, Skip, Store
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 READERS = 16
@@ -92,7 +92,7 @@ class S3Store(Store):
         with self._calling(f"download {path}"):
             self.client.download_file(self.bucket, self._key(path), str(target))
 
-    def read_many(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_many(self, paths: Iterable[str], skip: Skip | None = None) -> Iterator[tuple[str, bytes]]:
         waiting = iter(paths)
         with ThreadPoolExecutor(READERS) as readers:
             # In portions, so that a hundred thousand records are never all in memory at once.

@@ -1,9 +1,10 @@
-"""Records made by hand, and a store of them: accuracies are chosen, verdicts follow from them."""
+"""A store whose accuracies are chosen; verdicts follow from them."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
+import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,17 @@ import numpy as np
 
 from reports.papers import load as load_paper
 from reports.results import Results
-from sweep.store.base import FolderStore, Store, open_store
+from sweep.store.base import Store
+from sweep.store.folder import FolderStore
+from sweep.store.records import DiagnosticsRecord, PlannedAttack, PlannedCell
+from tests import records
+from trainers.attack import EvaluationAttack
+from trainers.attacks import parse
 
 PAPER = load_paper()
 IMAGES = 1000
-ATTACKS = {"clean": "clean-00000000", "pgd-20": "pgd-20-8_255-11111111", "autoattack": "autoattack-8_255-22222222"}
+CURVE = ({"epoch": 0, "train_margin": -1.0}, {"epoch": 1, "train_margin": -2.0})
+MADE_BY = {"versions": {"torch": "2.13.0"}, "commit": "abc", "device": "cpu", "command": "python -m sweep.run"}
 
 
 class QuickStore(FolderStore):
@@ -27,12 +34,6 @@ class QuickStore(FolderStore):
         target.write_bytes(data)
 
 
-def new_store(folder: Path) -> FolderStore:
-    store = open_store(folder)
-    assert isinstance(store, FolderStore)
-    return store
-
-
 def results_of(store: Store | Path) -> Results:
     return Results.read(store)
 
@@ -41,110 +42,42 @@ def trial_hash(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def bits(accuracy: float, images: int = IMAGES, shift: int = 0) -> str:
-    """The first images survive; `shift` rotates which ones, so that two models can differ on single images."""
-    verdicts = np.roll(np.arange(images) < round(accuracy * images), shift)
-    return base64.b64encode(np.packbits(verdicts).tobytes()).decode()
+def asked(*names: str) -> tuple[PlannedAttack, ...]:
+    """Attacks as a manifest lists them."""
+    attacks = map(parse, names)
+    return tuple(PlannedAttack(id=attack.id, name=attack.name, epsilon=attack.epsilon) for attack in attacks)
 
 
-def trial_record(trial: str, config: dict[str, Any], status: str = "done", **more: Any) -> dict[str, Any]:
-    return {
-        "kind": "trial",
-        "format": 1,
-        "trial": trial,
-        "config": config,
-        "numerics": 1,
-        "status": status,
-        "reason": None if status == "done" else "loss became NaN",
-        "curve": [{"epoch": 0, "train_margin": -1.0}, {"epoch": 1, "train_margin": -2.0}],
-        "checkpoints": {"best_test": {"epoch": 1, "sha256": "00", "bytes": 1}},
-        "metrics": {},
-        "versions": {"torch": "2.13.0"},
-        "commit": "abc",
-        "device": "cpu",
-        "wall_seconds": 2.0,
-        "steps": 2,
-        "command": "python -m sweep.run",
-    } | more
-
-
-def evaluation_record(
-    trial: str,
-    attack: str,
-    accuracy: float,
-    *,
-    checkpoint: str = "best_test",
-    epsilon: str = "8/255",
-    images: int = IMAGES,
-    clean: float = 0.9,
-    shift: int = 0,
-    **more: Any,
-) -> dict[str, Any]:
-    return {
-        "kind": "evaluation",
-        "format": 1,
-        "trial": trial,
-        "checkpoint": checkpoint,
-        "attack": {"name": attack, "epsilon": "0" if attack == "clean" else epsilon},
-        "images": images,
-        "verdicts": bits(accuracy, images, shift),
-        "clean": bits(clean, images),
-        "phases": {},
-        "accuracy": round(accuracy * images) / images,
-        "warnings": [],
-        "versions": {},
-        "commit": None,
-        "device": "cpu",
-        "wall_seconds": 1.0,
-    } | more
-
-
-def cell(
-    label: str, seed: int, trial: str, hyperparameters: dict[str, Any], display: str = "", method: str = ""
-) -> dict[str, Any]:
-    """One of a manifest."""
-    return {
-        "label": label,
-        "display": display or label.upper(),
-        "method": method or label,
-        "hyperparameters": hyperparameters,
-        "seed": seed,
-        "trial": trial,
-    }
-
-
-def manifest(name: str, cells: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {
-        "kind": "study",
-        "format": 1,
-        "name": name,
-        "title": f"Study {name}",
-        "study": {},
-        "dataset": "cifar10",
-        "model": "preact_resnet18",
-        "epsilon": "8/255",
-        "protocol": "paper",
-        "checkpoint": "best_test",
-        "seeds": sorted({one["seed"] for one in cells}),
-        "cells": cells,
-        "searches": [],
-        "attacks": [],
-        "config_by_label": {},
-    } | more
+def trained_on(labels: Iterable[str]) -> dict[str, dict[str, str]]:
+    """As a manifest says it."""
+    return {label: {"trains_on": "clean" if label == "st" else "attacked"} for label in labels}
 
 
 def add_evaluation(
-    store: Store, trial: str, attack: str, accuracy: float, *, attack_id: str | None = None, **more: Any
+    store: Store, trial: str, attack: str | EvaluationAttack, accuracy: float, *, images: int = IMAGES, **changes: Any
 ) -> str:
-    record = evaluation_record(trial, attack, accuracy, **more)
-    name = attack_id or ATTACKS.get(attack, f"{attack}-33333333")
-    path = f"evaluations/{trial[:16]}/{record['checkpoint']}/{name}.json"
-    store.write_json(path, record)
-    return path
+    record = records.evaluation_record(trial, attack, accuracy, images=images, **changes)
+    store.write_record(record)
+    return record.path
 
 
-def add_trial(store: Store, trial: str, config: dict[str, Any], status: str = "done", **more: Any) -> None:
-    store.write_trial_record(trial_record(trial, config, status, **more))
+def add_trial(store: Store, trial: str, **changes: Any) -> None:
+    facts = {"config": records.trial_config(dataset="cifar10"), "curve": CURVE, "wall_seconds": 2.0, **MADE_BY}
+    store.write_record(records.trial_record(trial, **{**facts, **changes}))
+
+
+def add_diagnostics(
+    store: Store, trial: str, summary: dict[str, float], arrays: dict[str, np.ndarray] | None = None, **changes: Any
+) -> DiagnosticsRecord:
+    if arrays is not None:
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+        changes = {"arrays_sha256": hashlib.sha256(content.getvalue()).hexdigest(), **changes}
+    record = records.diagnostics_record(trial, summary=summary, **changes)
+    if arrays is not None:
+        store.write(record.arrays_path, content.getvalue())
+    store.write_record(record)
+    return record
 
 
 def add_study(
@@ -153,10 +86,10 @@ def add_study(
     accuracies: dict[str, list[float | None]],
     *,
     clean: float = 0.9,
-    displays: dict[str, str] | None = None,
+    names: dict[str, str] | None = None,
     hyperparameters: dict[str, dict[str, Any]] | None = None,
     statuses: dict[tuple[str, int], str] | None = None,
-    **more: Any,
+    **changes: Any,
 ) -> dict[tuple[str, int], str]:
     """`accuracies` gives AutoAttack's per label and seed in [0, 1]; None leaves the trial out. PGD is 2 points up."""
     cells = []
@@ -165,16 +98,29 @@ def add_study(
         method = label.partition(" ")[0]
         for seed, accuracy in enumerate(values):
             trial = trials[label, seed] = trial_hash(name, label, seed)
-            used, shown = (hyperparameters or {}).get(label, {}), (displays or {}).get(label, "")
-            cells.append(cell(label, seed, trial, used, shown, method))
+            used, shown = (hyperparameters or {}).get(label, {}), (names or {}).get(label, label.upper())
+            cells.append(
+                PlannedCell(label=label, display=shown, method=method, hyperparameters=used, seed=seed, trial=trial)
+            )
             status = (statuses or {}).get((label, seed), "done")
             if accuracy is None:
                 continue
-            add_trial(store, trial, {"dataset": "cifar10", "method": method, "seed": seed}, status)
+            config = records.trial_config(dataset="cifar10", method=method, seed=seed)
+            reason = None if status == "done" else "loss became NaN"
+            add_trial(store, trial, config=config, status=status, reason=reason)
             if status == "done":
                 add_evaluation(store, trial, "clean", clean, clean=clean)
                 add_evaluation(store, trial, "pgd-20", accuracy + 0.02, clean=clean)
                 add_evaluation(store, trial, "autoattack", accuracy, clean=clean, shift=7 * seed)
-    asked = [{"id": value, "name": key, "epsilon": "8/255"} for key, value in ATTACKS.items()]
-    store.write_manifest({**manifest(name, cells), "attacks": asked, **more})
+    facts: dict[str, Any] = {
+        "title": f"Study {name}",
+        "dataset": "cifar10",
+        "model": "preact_resnet18",
+        "seeds": sorted({one.seed for one in cells}),
+        "cells": cells,
+        "attacks": asked("clean", "pgd-20", "autoattack"),
+        "config_by_label": {},
+        "inner_attacks": trained_on(accuracies),
+    }
+    store.write_record(records.manifest(name, **{**facts, **changes}))
     return trials

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from hand_made import PAPER, QuickStore, cell, evaluation_record, manifest, trial_hash, trial_record
+from hand_made import PAPER, QuickStore, add_evaluation, add_trial, trial_hash
 
 from reports.papers.paper import Printed
 from sweep.store.base import Store
+from sweep.store.records import PlannedCell
+from tests import records
+from trainers.attacks import parse
 
 IMAGES = 10_000
 NO_ATTACK = ("worst", "margin", "margin_ratio")
@@ -36,11 +39,13 @@ def write_papers_store(folder: Path) -> None:
             labels["at"] = {}
         for label, numbers in labels.items():
             used = next((dict(printed.key.hyperparameters) for printed in numbers.values()), {})
+            method = "sovr" if label.startswith("sovr_") else label
             for seed in range(3):
                 trial = trial_hash(study, label, seed)
-                cells.append(cell(label, seed, trial, used, method="sovr" if label.startswith("sovr_") else label))
+                cells.append(PlannedCell(label=label, method=method, hyperparameters=used, seed=seed, trial=trial))
                 _write_trial(store, trial, numbers, seed)
-        store.write_json(f"studies/{study}.json", manifest(study, cells, title=study))
+        facts = {"seeds": (0, 1, 2), "attacks": (), "config_by_label": {}}
+        store.write_record(records.manifest(study, title=study, cells=cells, **facts))
 
 
 def _write_trial(store: Store, trial: str, numbers: dict[tuple[str, str | None], Printed], seed: int) -> None:
@@ -53,8 +58,6 @@ def _write_trial(store: Store, trial: str, numbers: dict[tuple[str, str | None],
         elif measure == "margin_ratio":
             margin = -value  # AT's own margin is -1 in these studies
         elif measure not in NO_ATTACK:
-            record = evaluation_record(trial, measure, value / 100, epsilon=epsilon or "0", images=IMAGES)
-            name = f"{measure}-{(epsilon or '0').replace('/', '_')}"
-            store.write_json(f"evaluations/{trial[:16]}/best_test/{name}.json", record)
-    record = trial_record(trial, {}, curve=[{"epoch": 0, "train_margin": margin}])
-    store.write_json(f"trials/{trial[:16]}/record.json", record)
+            attack = parse(measure, epsilon=epsilon) if epsilon else parse(measure)
+            add_evaluation(store, trial, attack, value / 100, images=IMAGES)
+    add_trial(store, trial, curve=({"epoch": 0, "train_margin": margin},))

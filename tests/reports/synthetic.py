@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hand_made import QuickStore, bits, cell, evaluation_record, manifest, trial_record
+from hand_made import QuickStore, add_diagnostics, add_evaluation, add_trial, trained_on, trial_hash
+
+from sweep.store.records import CandidateEntry, PlannedCell, PlannedSearch, SearchRecord, pack
+from tests import records
+from trainers.config import TrialConfig
 
 EPOCHS = 30
 IMAGES = 400
@@ -50,10 +52,6 @@ TRAJECTORIES = {
 }
 
 
-def trial_name(study: str, label: str, seed: int) -> str:
-    return hashlib.sha256(f"{study}/{label}/{seed}".encode()).hexdigest()
-
-
 def write_store(
     folder: Path,
     *,
@@ -72,63 +70,63 @@ def write_store(
     cells, configs = [], {}
     for label, entry in methods.items():
         display, method, hyperparameters = entry[:3]
-        config = _config(method, hyperparameters)
-        configs[label] = config
+        config = configs[label] = trial_config(method, hyperparameters)
         for seed in seeds:
-            trial = trial_name(name, label, seed)
-            cells.append(cell(label, seed, trial, hyperparameters, display, method))
+            trial = trial_hash(name, label, seed)
+            cells.append(
+                PlannedCell(
+                    label=label, display=display, method=method, hyperparameters=hyperparameters, seed=seed, trial=trial
+                )
+            )
             _write_trial(store, name, trial, label, seed, config, entry, broken=(label, seed) in failed)
             if (label, seed) not in failed:
                 _write_evaluations(store, trial, label, seed, entry, components)
                 if diagnostics:
                     _write_diagnostics(store, trial, seed, entry)
-    searches = {f"{name}-{label}": label for label in ("sovr", "tsovr")} if search else {}
-    for identity, label in searches.items():
-        store.write_json(f"searches/{identity}/record.json", _search(label, label))
-    asked = [{"label": label, "id": identity} for identity, label in searches.items()]
-    where = {"dataset": "digits", "model": "small_cnn", "seeds": list(seeds)}
-    record = manifest(name, cells, title=title, searches=asked, config_by_label=configs, **where)
-    store.write_json(f"studies/{name}.json", record)
+    searches = [PlannedSearch(label=label, id=f"{name}-{label}") for label in ("sovr", "tsovr")] if search else []
+    for planned in searches:
+        store.write_record(_search(planned.id, planned.label))
+    facts: dict[str, Any] = {"seeds": seeds, "attacks": (), "searches": searches, "config_by_label": configs}
+    store.write_record(records.manifest(name, title=title, cells=cells, inner_attacks=trained_on(methods), **facts))
     return store
 
 
-def _config(method: str, hyperparameters: dict[str, Any]) -> dict[str, Any]:
-    """As a trial's configuration is dumped, with the differences between methods that the real studies have."""
+def trial_config(method: str, hyperparameters: dict[str, Any], **attack: Any) -> TrialConfig:
+    """With the differences between methods that the real studies have."""
     kl = method.startswith(("trades", "tsovr"))
-    return {
-        "dataset": "digits", "model": "small_cnn", "method": method, "hyperparameters": hyperparameters,
-        "awp": {"gamma": 0.01, "warmup_epochs": 10} if "+awp" in method else None, "seat": None, "ddpm": None,
-        "recipe": {
-            "epochs": EPOCHS, "steps": None, "batch_size": 128, "learning_rate": 0.05 if method == "sovr" else 0.1,
-            "momentum": 0.9, "weight_decay": 2e-4 if method == "mma" else 5e-4, "nesterov": False,
-            "decay_batchnorm": True,
-            "schedule": {"kind": "piecewise_epoch" if kl else "piecewise", "at": [15.0, 22.0], "factors": [0.1, 0.01],
-                         "warmup_fraction": 0.025},
-            "augmentation": {"crop": "zero" if kl else "reflect", "padding": 4, "flip": True, "rotation": 0.0},
-            "standardize": not kl, "log_clean_forward": True,
-            "attack": {"norm": "linf", "epsilon": "8/255", "step_size": "2/255", "steps": 10, "start": "method",
-                       "mode": "eval" if kl or method in ("mart", "mail", "gairat") else "train"},
-        },
-        "selection": {"protocol": "paper", "validation": 0, "validation_from": "end", "loss": "ce", "steps": 20,
-                      "step_size": "2/255", "epsilon": "8/255", "every": 1, "ties": "first", "images": None},
-        "train_images": None, "test_images": None, "margins": True, "plugin": None,
-    }  # fmt: skip
+    mode = "eval" if kl or method in ("mart", "mail", "gairat") else "train"
+    recipe = {
+        "epochs": EPOCHS,
+        "learning_rate": 0.05 if method == "sovr" else 0.1,
+        "weight_decay": 2e-4 if method == "mma" else 5e-4,
+        "schedule": {"kind": "piecewise_epoch" if kl else "piecewise", "at": (15.0, 22.0)},
+        "augmentation": {"crop": "zero" if kl else "reflect", "flip": True},
+        "standardize": not kl,
+        "attack": {"mode": mode, **attack},
+    }
+    awp = {"gamma": 0.01, "warmup_epochs": 10} if "+awp" in method else None
+    return records.trial_config(method=method, hyperparameters=hyperparameters, awp=awp, recipe=recipe, margins=True)
 
 
 def _rng(*parts: object) -> np.random.Generator:
-    return np.random.default_rng(int(hashlib.sha256(repr(parts).encode()).hexdigest()[:12], 16))
+    return np.random.default_rng(int(trial_hash(*parts)[:12], 16))
 
 
 def _write_trial(store, study, trial, label, seed, config, entry, *, broken: bool) -> None:
-    more: dict[str, Any] = {
-        "curve": [] if broken else _curve(label, seed, entry), "checkpoints": {"last": {"epoch": EPOCHS - 1}},
-        "versions": VERSIONS, "commit": "0123456789abcdef", "device": "cpu (2 threads)", "wall_seconds": 61.5 + seed,
-        "command": f"python -m sweep.run --study {study} --methods {label} --seeds {seed}", "log": [],
-    }  # fmt: skip
+    facts: dict[str, Any] = {
+        "config": config.model_copy(update={"seed": seed}),
+        "curve": () if broken else _curve(label, seed, entry),
+        "checkpoints": {"last": {"epoch": EPOCHS - 1, "sha256": "c" * 64}},
+        "versions": VERSIONS,
+        "commit": "0123456789abcdef",
+        "device": "cpu (2 threads)",
+        "wall_seconds": 61.5 + seed,
+        "command": f"python -m sweep.run --study {study} --methods {label} --seeds {seed}",
+    }
     if broken:
-        more |= {"reason": "RuntimeError: out of memory", "log": ["epoch 3", "RuntimeError: out of memory"]}
-    record = trial_record(trial, {**config, "seed": seed}, "failed" if broken else "done", **more)
-    store.write_json(f"trials/{trial[:16]}/record.json", record)
+        reason = "RuntimeError: out of memory"
+        facts |= {"status": "failed", "reason": reason, "log": ("epoch 3", reason)}
+    add_trial(store, trial, **facts)
 
 
 def _curve(label: str, seed: int, entry: tuple) -> list[dict[str, Any]]:
@@ -161,11 +159,11 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
     for attack, accuracy in accuracies.items():
         share = max(0.0, accuracy + rng.normal(0, 0.4)) / 100
         warnings = ["square found more than the others: gradient masking?"] if label == "gairat" else []
-        record = evaluation_record(trial, attack, share, images=IMAGES, clean=clean / 100, warnings=warnings)
+        facts: dict[str, Any] = {"images": IMAGES, "clean": clean / 100, "warnings": warnings}
         if attack == "autoattack":
             steps = {"clean": clean, "apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.1, "square": aa}
-            record["phases"] = {phase: bits(left / 100, IMAGES) for phase, left in steps.items()}
-        store.write_json(f"evaluations/{trial[:16]}/best_test/{attack}-8_255-0a1b2c3d.json", record)
+            facts["phases"] = {step: pack(records.first_survive(left / 100, IMAGES)) for step, left in steps.items()}
+        add_evaluation(store, trial, attack, share, **facts)
 
 
 def _write_diagnostics(store, trial, seed, entry) -> None:
@@ -179,9 +177,6 @@ def _write_diagnostics(store, trial, seed, entry) -> None:
             "train_correct": margin <= 0,
             "train_probability_margin": np.tanh(margin / 2).astype(np.float32),
         }
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        store.write(f"diagnostics/{trial[:16]}/{checkpoint}.npz", buffer.getvalue())
         rate = float(1 - entry[5] / 100)
         summary = {
             "train_margin_mean": float(margin.mean()), "generalization_gap": 0.12 - 0.01 * entry[6] + 0.002 * seed,
@@ -189,27 +184,36 @@ def _write_diagnostics(store, trial, seed, entry) -> None:
             "gradient_norm_ce_label": 1.1, "gradient_norm_ce_runner_up": 3.4 + 0.1 * seed,
             "gradient_norm_ce_random": 4.9, "gradient_norm_logit_label": 3.0, "gradient_norm_logit_max": 5.5 - rate,
         }  # fmt: skip
-        record = {"kind": "diagnostics", "format": 1, "trial": trial, "checkpoint": checkpoint, "summary": summary,
-                  "arrays": f"{checkpoint}.npz"}  # fmt: skip
-        store.write_json(f"diagnostics/{trial[:16]}/{checkpoint}.json", record)
+        add_diagnostics(store, trial, summary, arrays, checkpoint=checkpoint)
 
 
-def _search(label: str, method: str) -> dict[str, Any]:
+def _search(identity: str, label: str) -> SearchRecord:
     rng = _rng(label, "search")
     candidates = [{"M": 40, "lam": 0.4}] + [
         {"M": int(rng.integers(1, 10)) * 10, "lam": round(float(rng.uniform(0.1, 1.2)), 2)} for _ in range(13)
     ]
-    rows = []
+    entries = []
     for number, values in enumerate(candidates):
         score = 0.5 - 2e-5 * (values["M"] - 50) ** 2 - 0.05 * (values["lam"] - 0.6) ** 2 + float(rng.normal(0, 0.002))
         pruned = number % 5 == 3
-        rows.append(
-            {"hyperparameters": values, "trial": trial_name("search", label, number), "value": score - 0.05 * pruned,
-             "epochs": 8 if pruned else EPOCHS, "pruned": pruned, "state": "pruned" if pruned else "complete"}
-        )  # fmt: skip
-    best = max((row for row in rows if not row["pruned"]), key=lambda row: row["value"])
-    return {
-        "kind": "search", "format": 1, "label": label, "method": method, "space": {"M": [10, 90], "lam": [0.1, 1.2]},
-        "objective": "validation_pgd_accuracy", "candidates": rows, "chosen": best["hyperparameters"],
-        "reason": "highest validation_pgd_accuracy of 11 candidates", "paper_value": {"M": 40, "lam": 0.4},
-    }  # fmt: skip
+        entries.append(
+            CandidateEntry(
+                index=number,
+                generation=0,
+                hyperparameters=values,
+                trial=trial_hash("search", label, number),
+                state="pruned" if pruned else "done",
+                value=score - 0.05 * pruned,
+                epochs=8 if pruned else EPOCHS,
+            )
+        )
+    best = max((entry for entry in entries if entry.state == "done"), key=lambda entry: entry.value or 0.0)
+    return records.search_record(
+        identity,
+        label=label,
+        method=label,
+        candidates=entries,
+        chosen=best.hyperparameters,
+        reason="highest validation_pgd_accuracy of 11 candidates",
+        paper_value={"M": 40, "lam": 0.4},
+    )

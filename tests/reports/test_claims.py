@@ -2,7 +2,7 @@
 
 import re
 
-from hand_made import PAPER, add_study, new_store, results_of
+from hand_made import PAPER, QuickStore, add_study, results_of
 
 from reports.claims import judge as claims
 from reports.claims.kinds import KINDS
@@ -153,7 +153,7 @@ def test_diff_prints_the_rule_of_every_claim_and_the_contradictions_it_cites():
 
 
 def test_the_page_says_the_same_of_claims_as_diff(tmp_path):
-    store = new_store(tmp_path / "store")
+    store = QuickStore(tmp_path / "store")
     add_study(store, RN18, {"at": [0.480, 0.482, 0.478], "sovr": [0.494, 0.497, 0.491]})
     page = write_page(results_of(store), [], [], tmp_path).read_text("utf-8")
     assert claims.PRINCIPLE in page

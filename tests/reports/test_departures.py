@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hand_made import PAPER, add_evaluation, add_study, new_store, results_of
+from hand_made import PAPER, QuickStore, add_evaluation, add_study, results_of
 
 from reports.claims import judge as claims
 from reports.claims.sources import Ours
@@ -19,6 +19,7 @@ from reports.tables.table import Key
 from sweep import studies
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
+from trainers.attacks import parse
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
@@ -28,25 +29,25 @@ def fill(folder, name, overrides=(), accuracies=None, images=None, chosen=None):
 
     `chosen` is what its searches chose.
     """
-    store = new_store(folder)
+    store = QuickStore(folder)
     study = Study.load(name, overrides)
     cells = plan.expand(study, chosen)
     made = plan.manifest(study, cells)
     kept = ("title", "study", "dataset", "model", "epsilon", "protocol", "checkpoint", "config_by_label", "searches")
+    facts = {key: getattr(made, key) for key in kept}
     trials = add_study(
         store,
         name,
         accuracies,
         hyperparameters={cell.label: cell.hyperparameters for cell in cells if cell.label in accuracies},
-        **{key: made[key] for key in kept},
+        **facts,
     )
     attacked = images or {"cifar10": 10000, "cifar100": 10000, "svhn": 26032, "digits": 360}[study.dataset]
     for (label, seed), trial in trials.items():
         for attack, more in (("clean", 0.3), ("pgd-20", 0.02), ("autoattack", 0.0)):
             accuracy = accuracies[label][seed] + more
-            add_evaluation(
-                store, trial, attack, accuracy, images=attacked, epsilon=made["epsilon"], checkpoint=made["checkpoint"]
-            )
+            described = parse(attack, epsilon=made.epsilon)
+            add_evaluation(store, trial, described, accuracy, images=attacked, checkpoint=made.checkpoint)
     return results_of(store)
 
 
@@ -156,7 +157,7 @@ def test_hyperparameters_that_nothing_searched_are_a_setting_and_searched_ones_a
 
 
 def test_a_name_that_is_not_shipped_is_not_compared(tmp_path):
-    store = new_store(tmp_path)
+    store = QuickStore(tmp_path)
     add_study(store, "my_own", {"at": AT})
     results = results_of(store)
     assert Departures(results).of(results.cell(Key("my_own", "at", "autoattack"))) == ()

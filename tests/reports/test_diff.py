@@ -1,7 +1,7 @@
 """Our numbers against the paper's, and the paper's claims judged by either."""
 
 import pytest
-from hand_made import PAPER, add_evaluation, add_study, add_trial, new_store, results_of
+from hand_made import PAPER, QuickStore, add_diagnostics, add_evaluation, add_study, add_trial, results_of
 
 from reports.claims import judge as claims
 from reports.claims.sources import InPrint, Ours
@@ -13,7 +13,7 @@ AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.
 
 @pytest.fixture
 def store(tmp_path):
-    return new_store(tmp_path / "store")
+    return QuickStore(tmp_path / "store")
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +115,13 @@ def test_trends_need_every_step(store):
     for place, label in enumerate(labels):
         for seed in range(3):
             margin = -1.0 - place - 0.01 * seed
-            add_trial(store, trials[label, seed], {}, curve=[{"epoch": 0, "train_margin": margin}])
+            add_trial(store, trials[label, seed], curve=[{"epoch": 0, "train_margin": margin}])
     found = ours(store)
     assert found["m-margin"].verdict == "holds"
     assert found["m-peak"].verdict == "holds"
     assert found["m-gap"].verdict == "not run"
     for seed in range(3):
-        add_trial(store, trials["sovr_m100", seed], {}, curve=[{"epoch": 0, "train_margin": -1.0 - 0.01 * seed}])
+        add_trial(store, trials["sovr_m100", seed], curve=[{"epoch": 0, "train_margin": -1.0 - 0.01 * seed}])
     assert ours(store)["m-margin"].verdict == "does not hold"
 
 
@@ -129,9 +129,7 @@ def test_diagnostics_answer_the_claims_about_gradients(store):
     trials = add_study(store, "cifar10_rn18", {"at": AT, "sovr": SOVR, "ewat": EWAT})
     for (label, seed), trial in trials.items():
         rate = {"at": 0.6, "sovr": 0.5, "ewat": 0.6}[label] + 0.001 * seed
-        summary = {"test_potentially_misclassified": rate}
-        record = {"kind": "diagnostics", "summary": summary, "arrays": None}
-        store.write_json(f"diagnostics/{trial[:16]}/best_test.json", record)
+        add_diagnostics(store, trial, {"test_potentially_misclassified": rate}, checkpoint="best_test")
     claim = ours(store)["sovr-lower-rate"]
     assert claim.verdict == "holds"
     assert "SOVR 50.1±0.1, AT 60.1±0.1" in claim.parts[0].evidence

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from hand_made import add_study, add_trial, new_store
+from hand_made import QuickStore, add_study, add_trial
 from safetensors.numpy import load_file, save
 from typer.testing import CliRunner
 
@@ -21,12 +21,12 @@ AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, None]
 
 @pytest.fixture
 def store(tmp_path):
-    store = new_store(tmp_path / "store")
+    store = QuickStore(tmp_path / "store")
     trials = add_study(store, "one", {"at": AT, "sovr": SOVR}, hyperparameters={"sovr": {"M": 40, "lam": 0.4}})
     for seed in (0, 1):
         weights = save({"conv.weight": np.full(3, seed, dtype=np.float32)})
         facts = {"epoch": 1, "sha256": hashlib.sha256(weights).hexdigest(), "bytes": len(weights)}
-        add_trial(store, trials["sovr", seed], {"method": "sovr"}, checkpoints={"best_test": facts, "last": facts})
+        add_trial(store, trials["sovr", seed], checkpoints={"best_test": facts, "last": facts})
         store.write(f"trials/{trials['sovr', seed][:16]}/best_test.safetensors", weights)
     return store
 

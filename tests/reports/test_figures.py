@@ -1,6 +1,5 @@
 """Figures: what is drawn equals the tables, what is missing says why, and the same numbers give the same bytes."""
 
-import io
 import subprocess
 import sys
 from itertools import combinations
@@ -10,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import synthetic
-from hand_made import PAPER, results_of
+from hand_made import PAPER, QuickStore, add_diagnostics, results_of, trial_hash
 from matplotlib import rc_context
 from matplotlib.text import Text
 
@@ -18,7 +17,8 @@ from reports.figures import bars, hero, margins, search, style, trade_off, train
 from reports.figures.draw import declared, draw_all, read_index
 from reports.figures.view import Missing, StudyView
 from reports.tables.table import Key
-from sweep.store.base import open_store
+from sweep.store.records import CandidateEntry, Checkpoint, EvaluationRecord
+from tests.records import TRIAL
 
 EVERYTHING = {
     **{label: synthetic.METHODS[label] for label in ("st", "at", "ovr", "gairat", "sovr", "sovr+awp")},
@@ -80,7 +80,7 @@ def test_a_png_has_160_pixels_to_the_inch(tmp_path):
 
 def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_path):
     store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, search=False)
-    for path in store.list("trials") + store.list("evaluations") + store.list("diagnostics"):
+    for path in store.paths("trials") + store.paths("evaluations") + store.paths("diagnostics"):
         store.delete(path)
     draw_all(results_of(tmp_path / "store"), tmp_path / "out")
     toy, *others = read_index(tmp_path / "out")
@@ -92,7 +92,7 @@ def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_
 
 
 def test_an_empty_store_gives_the_toy_problem_only(tmp_path):
-    open_store(tmp_path / "store").write("readme", b"")
+    QuickStore(tmp_path / "store").write("readme", b"")
     drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out")
     assert [path.name for path in drawn] == ["toy_trajectories.svg", "toy_trajectories.png", "index.json"]
 
@@ -119,9 +119,9 @@ def test_bars_show_phases_when_the_components_were_not_run_alone(tmp_path):
 
 def test_failed_and_collapsed_trials_are_in_no_figure(tmp_path):
     store = synthetic.write_store(tmp_path, methods=EVERYTHING, failed=(("gairat", 2),))
-    collapsed = synthetic.trial_name("synthetic", "at", 0)
-    record = store.read_json(f"trials/{collapsed[:16]}/record.json")
-    store.write_json(f"trials/{collapsed[:16]}/record.json", {**record, "status": "collapsed", "reason": "loss is NaN"})
+    collapsed = trial_hash("synthetic", "at", 0)
+    record = store.trial_record(collapsed)
+    store.write_record(record.model_copy(update={"status": "collapsed", "reason": "loss is NaN"}))
     counts = {method.label: method.accuracies("autoattack").size for method in view_of(tmp_path).methods}
     assert counts["gairat"] == 2 and counts["at"] == 2 and counts["sovr"] == 3
 
@@ -172,11 +172,9 @@ def test_a_method_spread_far_wider_than_the_others_has_a_margin_axis_of_its_own(
 def test_margins_that_are_no_numbers_leave_their_panel_out(tmp_path):
     chosen = {label: synthetic.METHODS[label] for label in ("at", "ovr")}
     store = synthetic.write_store(tmp_path, methods=chosen, seeds=(0,), failed=())
-    trial = synthetic.trial_name("synthetic", "ovr", 0)[:16]
+    broken = {"train_margin": np.full(5, np.nan), "train_correct": np.ones(5, bool)}
     for checkpoint in ("best_test", "last"):
-        broken = io.BytesIO()
-        np.savez(broken, train_margin=np.full(5, np.nan), train_correct=np.ones(5, bool))
-        store.write(f"diagnostics/{trial}/{checkpoint}.npz", broken.getvalue())
+        add_diagnostics(store, trial_hash("synthetic", "ovr", 0), {}, broken, checkpoint=checkpoint)
     figure, _ = margins.draw_logit(view_of(tmp_path))
     assert [title for axis in figure.axes if (title := axis.get_title(loc="left"))] == ["AT"]
 
@@ -205,18 +203,16 @@ def test_names_and_sums_in_the_trade_off_cover_neither_each_other_nor_a_marker(v
 )
 def test_diamonds_mark_the_epochs_whose_weights_the_tables_show(tmp_path, checkpoint, legend):
     store = synthetic.write_store(tmp_path, methods={"at": synthetic.METHODS["at"]}, diagnostics=False, search=False)
-    manifest = store.read_json("studies/synthetic.json")
-    store.write_json("studies/synthetic.json", {**manifest, "checkpoint": checkpoint})
-    for path in store.list("evaluations"):
-        moved = {**store.read_json(path), "checkpoint": checkpoint}
-        store.write_json(path.replace("best_test", checkpoint), moved)
+    store.write_record(store.manifest("synthetic").model_copy(update={"checkpoint": checkpoint}))
+    for record in list(store.records(EvaluationRecord, store.paths("evaluations"))):
+        store.write_record(EvaluationRecord(**{**record.model_dump(), "checkpoint": checkpoint}))
     chosen = {}
     for seed in range(3):
-        path = f"trials/{synthetic.trial_name('synthetic', 'at', seed)[:16]}/record.json"
-        record = store.read_json(path)
+        record = store.trial_record(trial_hash("synthetic", "at", seed))
         epochs = {"best_test": 20 + seed, "best_validation": 10 + seed}
-        store.write_json(path, {**record, "checkpoints": {name: {"epoch": at} for name, at in epochs.items()}})
-        chosen[epochs[checkpoint] + 1] = 100 * record["curve"][epochs[checkpoint]]["test_pgd_accuracy"]
+        kept = {name: Checkpoint(epoch=at, sha256="c" * 64) for name, at in epochs.items()}
+        store.write_record(record.model_copy(update={"checkpoints": kept}))
+        chosen[epochs[checkpoint] + 1] = 100 * record.curve[epochs[checkpoint]]["test_pgd_accuracy"]
     figure, caption = training_curves.draw(view_of(tmp_path))
     (diamonds,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
     assert dict(zip(diamonds.get_xdata(), diamonds.get_ydata(), strict=True)) == pytest.approx(chosen)
@@ -282,18 +278,22 @@ def test_search_history_rises_and_marks_the_chosen_candidate(view):
 @pytest.mark.parametrize(
     "candidates",
     [
-        [{"hyperparameters": {"M": 40, "lam": 0.4}, "value": 0.5, "pruned": False}],
-        [{"hyperparameters": {"beta": b}, "value": 0.4 + b / 100, "pruned": b == 2} for b in (1.0, 2.0, 6.0)],
-        [{"hyperparameters": {"M": m, "lam": m / 100}, "value": 0.5, "pruned": False} for m in range(10, 100, 10)],
-        [{"hyperparameters": {"M": 40, "lam": 0.4}, "value": None}, {"hyperparameters": {}, "value": 0.3}],
+        [({"M": 40, "lam": 0.4}, 0.5, "done")],
+        [({"beta": b}, 0.4 + b / 100, "pruned" if b == 2 else "done") for b in (1.0, 2.0, 6.0)],
+        [({"M": m, "lam": m / 100}, 0.5, "done") for m in range(10, 100, 10)],
+        [({"M": 40, "lam": 0.4}, None, "open"), ({}, 0.3, "done")],
     ],
     ids=["one candidate", "one hyperparameter", "all on a line", "holes"],
 )
 def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
     store = synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False)
+    entries = [
+        CandidateEntry(index=index, generation=0, trial=TRIAL, hyperparameters=values, value=value, state=state)
+        for index, (values, value, state) in enumerate(candidates)
+    ]
     for name in ("synthetic-sovr", "synthetic-tsovr"):
-        record = store.read_json(f"searches/{name}/record.json")
-        store.write_json(f"searches/{name}/record.json", {**record, "candidates": candidates, "chosen": None})
+        changes = {"candidates": tuple(entries), "chosen": None, "status": "running"}
+        store.write_record(store.search_record(name).model_copy(update=changes))
     view = view_of(tmp_path)
     for draw in (search.draw_landscape, search.draw_history):
         figure, _ = draw(view)

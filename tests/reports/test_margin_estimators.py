@@ -2,7 +2,7 @@
 
 import pytest
 import synthetic
-from hand_made import add_study, add_trial, new_store, results_of
+from hand_made import QuickStore, add_diagnostics, add_study, add_trial, results_of
 
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
@@ -14,17 +14,16 @@ STUDY = "trajectories_cifar10_rn18"
 
 @pytest.fixture
 def store(tmp_path):
-    return new_store(tmp_path / "store")
+    return QuickStore(tmp_path / "store")
 
 
 def measured(store, diagnostics, training):
     """Margins of two labels: each value is (label, seed) -> margin."""
     trials = add_study(store, STUDY, {"at": [0.5] * 3, "ovr": [0.5] * 3})
     for place, trial in trials.items():
-        add_trial(store, trial, {}, curve=[{"epoch": 0, "train_margin": training.get(place)}])
+        add_trial(store, trial, curve=[{"epoch": 0, "train_margin": training.get(place)}])
         if place in diagnostics:
-            record = {"kind": "diagnostics", "summary": {"train_margin_mean": diagnostics[place]}, "arrays": None}
-            store.write_json(f"diagnostics/{trial[:16]}/last.json", record)
+            add_diagnostics(store, trial, {"train_margin_mean": diagnostics[place]})
     return results_of(store)
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pandas as pd
 import pytest
 import synthetic
-from hand_made import add_evaluation, add_study, new_store, results_of
+from hand_made import QuickStore, add_evaluation, add_study, results_of
 
 from reports import write_reports
 from reports.figures.draw import draw_all
@@ -15,13 +15,15 @@ from reports.tables.latex import PREAMBLE, numbers, render
 from reports.tables.markdown import code
 from reports.tables.study import study_tables
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
+from tests.records import evaluation_record
+from trainers.attacks import parse
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
 
 @pytest.fixture
 def store(tmp_path):
-    return new_store(tmp_path / "store")
+    return QuickStore(tmp_path / "store")
 
 
 def test_a_study_without_a_single_method_has_a_report(store, tmp_path):
@@ -39,7 +41,8 @@ def test_a_study_without_a_single_method_has_a_page(store, tmp_path):
 
 def test_an_unreadable_radius_does_not_stop_the_tables(store):
     trials = add_study(store, "one", {"at": AT})
-    add_evaluation(store, trials["at", 0], "autoattack", 0.4, epsilon="wide", attack_id="autoattack-x")
+    record = evaluation_record(trials["at", 0], "autoattack", 0.4)
+    store.write_record(record.model_copy(update={"attack": {**record.attack, "epsilon": "wide"}}))
     titles = [table.title for table in study_tables(results_of(store), "one")]
     assert any("larger radii" in title for title in titles)
 
@@ -47,16 +50,15 @@ def test_an_unreadable_radius_does_not_stop_the_tables(store):
 def test_hyperparameters_that_are_no_numbers_do_not_stop_the_figures(tmp_path):
     odd = {
         "at": synthetic.METHODS["at"],
-        "sovr": ("SOVR", "sovr", {"M": "many", "lam": None}, *synthetic.METHODS["sovr"][3:]),
+        "sovr": ("SOVR", "sovr", {"M": "many", "lam": "wide"}, *synthetic.METHODS["sovr"][3:]),
         "sovr2": ("SOVR2", "sovr", {"M": 20, "lam": "x"}, *synthetic.METHODS["sovr"][3:]),
         "ce": ("CE", "weighted_ce", {"weight": "heavy"}, *synthetic.METHODS["at"][3:]),
         "ovr": synthetic.METHODS["ovr"],
     }
     store = synthetic.write_store(tmp_path / "store", methods=odd, seeds=(0,), failed=(), components=False)
-    path = "searches/synthetic-sovr/record.json"
-    record = {key: value for key, value in store.read_json(path).items() if key != "sha256"}
-    record["candidates"][1]["hyperparameters"]["M"] = "many"
-    store.write_json(path, record)
+    record = store.search_record("synthetic-sovr")
+    record.candidates[1].hyperparameters["M"] = "many"
+    store.write_record(record)
     drawn = {path.name for path in draw_all(results_of(store), tmp_path / "plots")}
     assert {"synthetic-search_landscape.svg", "synthetic-margin_trajectories.svg"} <= drawn
 
@@ -84,7 +86,7 @@ def test_a_row_may_begin_with_a_bracket_or_a_star(tmp_path):
 
 def test_no_name_becomes_a_formula_in_a_spreadsheet_and_numbers_stay(store, tmp_path):
     names = {"at": "-1+cmd|' /C calc'!A0", "sovr": "+SUM(A1)"}
-    add_study(store, "one", {"at": AT, "sovr": SOVR}, displays=names)
+    add_study(store, "one", {"at": AT, "sovr": SOVR}, names=names)
     write_reports(store.uri, None, tmp_path, figures=False)
     table = pd.read_csv(tmp_path / "tables.csv")
     own = table[table["study"] == "one"]
@@ -98,6 +100,6 @@ def test_a_name_shown_as_code_ends_neither_the_code_nor_the_cell():
 
 def test_two_evaluations_of_one_attack_are_both_listed(store):
     trials = add_study(store, "one", {"at": AT[:1]})
-    add_evaluation(store, trials["at", 0], "autoattack", 0.5, images=200, attack_id="autoattack-8_255-44444444")
+    add_evaluation(store, trials["at", 0], parse("autoattack", seed=1), 0.5, images=200)
     lines = dict(study_trials(results_of(store), "one", 0)[0].evaluations)
-    assert lines["AutoAttack, ε = 8/255, best_test"] == ("48.00 % of 1000; 50.00 % of 200",)
+    assert lines["AutoAttack, ε = 8/255, best_test"] == ("50.00 % of 200; 48.00 % of 1000",)

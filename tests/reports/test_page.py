@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from hand_made import ATTACKS, add_study, new_store, results_of
+from hand_made import QuickStore, add_study, asked, results_of, trial_hash
 
 from reports.page.page import write_page
 from reports.protocol import differences
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
+from sweep.store.records import SearchRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
+from tests.records import manifest
 
 HOSTILE = '</script><img src=x onerror="hacked=1">\'"&amp;{{7*7}}'
 
@@ -93,7 +95,7 @@ def test_trials_name_seed_hyperparameters_commit_versions_device_and_time(page):
     (block,) = re.findall(r'<details class="trials" id="trials-0-8">.*?</pre></details>', page, re.DOTALL)
     text = Reader(block).text
     for expected in ("M = 40, lam = 0.4", "0123456789ab", "torch 2.13.0", "cpu (2 threads)", "62 s", "--methods sovr",
-                     synthetic.trial_name("synthetic", "sovr", 1)[:16]):  # fmt: skip
+                     trial_hash("synthetic", "sovr", 1)[:16]):  # fmt: skip
         assert expected in text, expected
 
 
@@ -113,11 +115,10 @@ def test_tables_show_the_numbers_of_the_report_with_methods_down(page, tmp_path)
 
 def page_without_autoattack(folder: Path, accuracies: dict[str, list[float | None]], *left: str) -> str:
     """A study that never asked for AutoAttack, nor for what else is not `left`."""
-    store = new_store(folder / "store")
-    asked = [{"id": ATTACKS[name], "name": name, "epsilon": "8/255"} for name in left]
-    add_study(store, "one", accuracies, attacks=asked)
-    for path in store.list("evaluations"):
-        if not any(ATTACKS[name] in path for name in left):
+    store = QuickStore(folder / "store")
+    add_study(store, "one", accuracies, attacks=asked(*left))
+    for path in store.paths("evaluations"):
+        if not any(attack.id in path for attack in asked(*left)):
             store.delete(path)
     return Reader(page_of(folder / "store", folder)).text
 
@@ -135,14 +136,14 @@ def test_the_page_calls_no_clean_accuracy_robust(tmp_path):
 
 
 def test_the_page_underlines_nothing_that_no_test_compared(tmp_path):
-    store = new_store(tmp_path / "store")
+    store = QuickStore(tmp_path / "store")
     add_study(store, "one", {"at": [0.48], "sovr": [0.49]})
     page = page_of(tmp_path / "store", tmp_path)
     assert "number best" in page and "number tied" not in page and "No test was possible" in page
 
 
 def test_a_difference_that_rounds_to_zero_has_no_minus_sign(tmp_path):
-    store = new_store(tmp_path / "store")
+    store = QuickStore(tmp_path / "store")
     # 0.03 points between the means.
     add_study(store, "one", {"at": [0.480, 0.482, 0.478], "sovr": [0.480, 0.482, 0.477]})
     page = page_of(tmp_path / "store", tmp_path)
@@ -169,7 +170,7 @@ def test_page_of_an_empty_store_says_how_to_begin(tmp_path):
 
 def test_broken_records_are_listed(tmp_path):
     store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]})
-    trial = synthetic.trial_name("synthetic", "at", 1)[:16]
+    trial = trial_hash("synthetic", "at", 1)[:16]
     store.write(f"trials/{trial}/record.json", b"{half a rec")
     text = Reader(page_of(tmp_path / "store", tmp_path)).text
     assert f"trials/{trial}/record.json" in text and "Records left out" in text
@@ -180,13 +181,13 @@ def test_hostile_names_stay_text(tmp_path):
     store = synthetic.write_store(
         tmp_path / "store", title=HOSTILE, methods={**methods, "at": synthetic.METHODS["at"]}, failed=((HOSTILE, 1),)
     )
-    for name in store.list("searches"):
-        record = store.read_json(name)
-        store.write_json(name, {**record, "reason": HOSTILE, "label": HOSTILE, "chosen": {HOSTILE: HOSTILE}})
+    for record in list(store.records(SearchRecord, store.paths("searches"))):
+        evil = {"reason": HOSTILE, "label": HOSTILE, "chosen": {HOSTILE: HOSTILE}}
+        store.write_record(record.model_copy(update=evil))
     for seed in (0, 1):
-        path = f"trials/{synthetic.trial_name('synthetic', HOSTILE, seed)[:16]}/record.json"
-        evil = {"reason": HOSTILE, "command": HOSTILE, "device": HOSTILE, "commit": HOSTILE, "log": [HOSTILE]}
-        store.write_json(path, {**store.read_json(path), **evil, "versions": {HOSTILE: HOSTILE}})
+        evil = {"reason": HOSTILE, "command": HOSTILE, "device": HOSTILE, "commit": HOSTILE, "log": (HOSTILE,)}
+        record = store.trial_record(trial_hash("synthetic", HOSTILE, seed))
+        store.write_record(record.model_copy(update={**evil, "versions": {HOSTILE: HOSTILE}}))
     page = page_of(tmp_path / "store", tmp_path)
     reader = Reader(page)
     assert len(reader.all("script")) == 1 and not reader.all("img")
@@ -196,8 +197,9 @@ def test_hostile_names_stay_text(tmp_path):
 
 
 def test_protocol_differences_name_the_usual_value_and_the_exceptions():
-    configs = {label: synthetic._config(label, {}) for label in ("at", "mart", "sovr", "trades")}
-    found = {one.setting: one for one in differences({"config_by_label": configs}, {"sovr": "SOVR", "mart": "MART"})}
+    configs = {label: synthetic.trial_config(label, {}) for label in ("at", "mart", "sovr", "trades")}
+    names = {"sovr": "SOVR", "mart": "MART"}
+    found = {one.setting: one for one in differences(manifest(config_by_label=configs), names)}
     assert found["initial learning rate"].usual == "0.1"
     assert found["initial learning rate"].exceptions == (("0.05", ("SOVR",)),)
     assert found["inputs standardised"].exceptions == (("no", ("trades",)),)
@@ -207,19 +209,16 @@ def test_protocol_differences_name_the_usual_value_and_the_exceptions():
 
 
 def test_protocol_differences_use_the_methods_own_attack_where_the_study_leaves_it_to_them():
-    configs = {label: synthetic._config("at", {}) for label in ("at", "mart")}
-    for config in configs.values():
-        config["recipe"]["attack"]["mode"] = "method"
+    configs = {label: synthetic.trial_config("at", {}, mode="method") for label in ("at", "mart")}
     inner = {"at": {"start": "uniform", "mode": "train"}, "mart": {"start": "gauss", "mode": "eval"}}
-    found = {one.setting: one for one in differences({"config_by_label": configs, "inner_attacks": inner}, {})}
+    found = {one.setting: one for one in differences(manifest(config_by_label=configs, inner_attacks=inner), {})}
     assert found["BatchNorm mode during the training attack"].exceptions == (("eval", ("mart",)),)
     assert found["start of the training attack"].usual == "uniform"
 
 
 def test_a_real_studys_manifest_tells_the_batchnorm_modes_apart():
     study = Study.load("digits")
-    manifest = plan.manifest(study, plan.expand(study))
-    found = {one.setting: one for one in differences(manifest, {})}
+    found = {one.setting: one for one in differences(plan.manifest(study, plan.expand(study)), {})}
     mode = found["BatchNorm mode during the training attack"]
     assert mode.usual == "train"
     ((value, rows),) = mode.exceptions
@@ -227,5 +226,5 @@ def test_a_real_studys_manifest_tells_the_batchnorm_modes_apart():
 
 
 def test_rows_trained_alike_have_no_differences():
-    configs = {label: synthetic._config("at", {"M": index}) for index, label in enumerate(("a", "b"))}
-    assert differences({"config_by_label": configs}, {}) == []
+    configs = {label: synthetic.trial_config("at", {"M": index}) for index, label in enumerate(("a", "b"))}
+    assert differences(manifest(config_by_label=configs), {}) == []

@@ -1,20 +1,30 @@
 """Records become frames; what is broken or foreign is listed and left out."""
 
-import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from hand_made import add_evaluation, add_study, add_trial, new_store, trial_hash
+import synthetic
+from hand_made import QuickStore, add_diagnostics, add_evaluation, add_study, add_trial, results_of, trial_hash
 
-from reports.store.load import load, unpack
+from reports import write_reports
+from reports.figures.draw import draw_all
+from reports.page.page import write_page
+from reports.store.load import broken_manifests, load
 from sweep.errors import UserError
+from sweep.store import layout
+from sweep.store.encoding import decode, encode
+from sweep.store.folder import FolderStore
+from sweep.store.records import DiagnosticsRecord, PlannedCell
+from sweep.studies.model import Study
+from sweep.trials import cells as plan
+from tests.records import shard_record, trial_record
 
 
 @pytest.fixture
 def store(tmp_path):
-    return new_store(tmp_path)
+    return QuickStore(tmp_path)
 
 
 def test_every_planned_cell_is_a_row_whether_run_or_not(store):
@@ -27,8 +37,7 @@ def test_every_planned_cell_is_a_row_whether_run_or_not(store):
 
 
 def test_a_cell_that_waits_for_its_search_has_no_trial(store):
-    cells = [{"label": "sovr", "method": "sovr", "display": "SOVR", "seed": 0, "trial": None, "hyperparameters": {}}]
-    add_study(store, "one", {"at": [0.48]}, cells=cells)
+    add_study(store, "one", {"at": [0.48]}, cells=[PlannedCell(label="sovr", method="sovr", seed=0)])
     assert list(load(store).cells["status"]) == ["waiting"]
 
 
@@ -39,18 +48,8 @@ def test_evaluations_hold_accuracies_and_read_verdicts_when_asked(store):
     assert (row["accuracy"], row["clean_accuracy"], row["epsilon"], row["images"]) == (0.48, 0.9, "8/255", 1000)
     verdicts = data.verdicts(row["path"])
     assert verdicts.dtype == bool and verdicts.sum() == 480 and verdicts.size == 1000
-    assert data.clean_verdicts(row["path"]).sum() == 900
     assert len(data.curve(trials["at", 0][:16])) == 2
     assert data.curve("0" * 16).empty
-
-
-def test_verdicts_of_any_number_of_images_are_unpacked():
-    import base64
-
-    for images in (1, 7, 8, 9, 1001):
-        bits = np.arange(images) % 3 == 0
-        text = base64.b64encode(np.packbits(bits).tobytes()).decode()
-        assert (unpack(text, images) == bits).all()
 
 
 def test_broken_and_foreign_records_are_listed_and_left_out(store):
@@ -64,18 +63,16 @@ def test_broken_and_foreign_records_are_listed_and_left_out(store):
     edited.write_text(edited.read_text().replace('"status":"done"', '"status":"nice"'))
     evaluations = root / "evaluations" / folder["sovr", 0] / "best_test"
     (evaluations / "notes-1.json").write_bytes(b"\xff\xfe\x00")
-    store.write_json(f"evaluations/{folder['sovr', 0]}/best_test/other-2.json", {"kind": "shopping list"})
+    store.write(f"evaluations/{folder['sovr', 0]}/best_test/other-2.json", encode({"kind": "shopping list"}))
     (root / "trials" / "my notes").mkdir()
     (root / "trials" / "my notes" / "record.json").write_text("{}")
-    add_trial(store, trial_hash("x"), {})
-    stranger = json.loads((root / "trials" / trial_hash("x")[:16] / "record.json").read_text())
-    store.write_json(f"trials/{folder['sovr', 2]}/record.json", stranger)
+    store.write(f"trials/{folder['sovr', 2]}/record.json", trial_record(trial_hash("x")).encoded())
     (root / "studies" / "bad.json").write_text("[]")
     data = load(store)
     assert sorted(data.cells["status"]) == ["done", "done", "done", "missing", "missing", "missing"]
     paths = {problem.path: problem.reason for problem in data.problems}
     assert len(paths) == 7
-    assert "belongs to trial" in paths[f"trials/{folder['sovr', 2]}/record.json"]
+    assert "belongs at trials/" in paths[f"trials/{folder['sovr', 2]}/record.json"]
     assert "foreign" in paths["trials/my notes/record.json"]
     assert "foreign" in paths[f"evaluations/{folder['sovr', 0]}/best_test/other-2.json"]
     assert set(data.manifests) == {"one"}
@@ -98,7 +95,7 @@ def test_broken_and_foreign_records_are_listed_and_left_out(store):
 def test_a_nonsensical_evaluation_is_a_problem_not_a_crash(store, change):
     trials = add_study(store, "one", {"at": [0.48]})
     path = add_evaluation(store, trials["at", 0], "square", 0.5)
-    store.write_json(path, {**store.read_json(path), **change})
+    store.write(path, encode({**decode(path, store.read(path)), **change}))
     data = load(store)
     assert [problem.path for problem in data.problems] == [path]
     assert "square" not in set(data.evaluations["attack"])
@@ -107,7 +104,7 @@ def test_a_nonsensical_evaluation_is_a_problem_not_a_crash(store, change):
 def test_shards_in_progress_are_not_evaluations(store):
     trials = add_study(store, "one", {"at": [0.48]})
     folder = f"evaluations/{trials['at', 0][:16]}/best_test/autoattack-8_255-x"
-    store.write_json(f"{folder}/shard-0-100.json", {"kind": "shard"})
+    store.write_record(shard_record(folder, 0, 100))
     data = load(store)
     assert not data.problems and len(data.evaluations) == 3
 
@@ -125,62 +122,108 @@ def test_a_store_that_does_not_exist_is_a_users_mistake(tmp_path):
         load(tmp_path / "nowhere")
 
 
-def test_diagnostics_are_read_without_pickle_and_a_broken_one_is_a_problem(store):
-    trials = add_study(store, "one", {"at": [0.48]})
-    trial = trials["at", 0][:16]
-    import io
-
-    content = io.BytesIO()
-    np.savez(content, train_margin=np.arange(3.0))
-    store.write(f"diagnostics/{trial}/last.npz", content.getvalue())
-    store.write_json(
-        f"diagnostics/{trial}/last.json", {"kind": "diagnostics", "summary": {"a": 1}, "arrays": "last.npz"}
-    )
-    store.write_json(f"diagnostics/{trial}/best_test.json", {"kind": "diagnostics", "summary": {}, "arrays": "no.npz"})
-    harmful = io.BytesIO()
-    np.savez(harmful, x=np.array([object()], dtype=object))
-    store.write(f"diagnostics/{trial}/best_validation.npz", harmful.getvalue())
-    record = {"kind": "diagnostics", "summary": {}, "arrays": "best_validation.npz"}
-    store.write_json(f"diagnostics/{trial}/best_validation.json", record)
+def test_diagnostics_are_read_without_pickle(store):
+    trial = add_study(store, "one", {"at": [0.48]})["at", 0]
+    add_diagnostics(store, trial, {"a": 1.0}, {"train_margin": np.arange(3.0)})
+    harmful = add_diagnostics(store, trial, {}, {"x": np.array([object()])}, checkpoint="best_validation")
     data = load(store)
-    found = data.diagnostics(trial, "last")
-    assert found.summary == {"a": 1} and list(found.arrays["train_margin"]) == [0, 1, 2]
-    assert data.diagnostics(trial, "best_test") is None
-    assert data.diagnostics(trial, "best_validation") is None
-    assert data.diagnostics("0" * 16, "last") is None
-    assert len(data.problems) == 2
+    found = data.diagnostics(layout.short(trial), "last")
+    assert found.summary == {"a": 1.0} and list(found.arrays["train_margin"]) == [0, 1, 2]
+    assert data.diagnostics(layout.short(trial), "best_validation") is None
+    assert data.diagnostics(layout.short(trial), "best_test") is data.diagnostics("0" * 16, "last") is None
+    assert [problem.path for problem in data.problems] == [harmful.path]
 
 
-def test_the_reports_load_neither_torch_nor_ray():
+def flipped(content: bytes) -> bytes:
+    return content[:200] + bytes([content[200] ^ 1]) + content[201:]
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["with checksum", "from before checksums"])
+@pytest.mark.parametrize(
+    "damage", [lambda content: b"", lambda content: content[:100], flipped, None], ids=["empty", "cut", "bit", "gone"]
+)
+def test_damaged_arrays_are_a_problem_and_the_report_is_made(tmp_path, checked, damage):
+    methods = {label: synthetic.METHODS[label] for label in ("at", "sovr")}
+    store = synthetic.write_store(tmp_path / "store", methods=methods, seeds=(0,), search=False, failed=())
+    paths = [path for path in store.paths("diagnostics") if path.endswith(".json")]
+    for record in list(store.records(DiagnosticsRecord, paths)):
+        if not checked:
+            store.write_record(record.model_copy(update={"arrays_sha256": None}))
+        if damage is None:
+            store.delete(record.arrays_path)
+        else:
+            store.write(record.arrays_path, damage(store.read(record.arrays_path)))
+    results = results_of(store)
+    draw_all(results, tmp_path / "plots")
+    assert {problem.path for problem in results.data.problems} <= set(paths) and results.data.problems
+    assert all(problem.reason for problem in results.data.problems)
+    page = write_page(results, [], [], tmp_path).read_text("utf-8")
+    assert all(problem.path in page for problem in results.data.problems)
+
+
+def test_a_broken_manifest_is_named_and_the_other_studies_are_shown(store, tmp_path):
+    for name in ("good", "bad"):
+        add_study(store, name, {"at": [0.48]})
+    store.write("studies/bad.json", store.read("studies/bad.json")[:-5])
+    write_reports(store.uri, None, tmp_path / "out", figures=False)
+    text = (tmp_path / "out" / "tables.md").read_text("utf-8")
+    assert "`studies/bad.json`: not JSON" in text and "Study good" in text
+    (problem,) = broken_manifests(store.uri)
+    assert problem.path == "studies/bad.json" and problem.reason.startswith("not JSON")
+    assert broken_manifests(store.uri, ["bad"]) and not broken_manifests(store.uri, ["good"])
+    assert set(load(store, ["good", "bad"]).manifests) == {"good"}
+    with pytest.raises(UserError, match="no study 'ugly'; it has: good"):
+        load(store, ["bad", "ugly"])
+
+
+@pytest.mark.parametrize("folder", ["trials", "evaluations", "diagnostics", "searches", "studies"])
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path, monkeypatch, folder):
+    methods = {label: synthetic.METHODS[label] for label in ("at", "sovr")}
+    store = synthetic.write_store(tmp_path / "store", methods=methods, seeds=(0,), failed=())
+    unreadable = next(path for path in store.paths(folder) if path.endswith(".json"))
+    read = FolderStore.read
+
+    def refused(self, path):
+        if path == unreadable:
+            raise PermissionError(13, "Permission denied")
+        return read(self, path)
+
+    monkeypatch.setattr(FolderStore, "read", refused)
+    write_reports(store.uri, None, tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert unreadable in page and "Permission denied" in page
+
+
+def test_a_record_that_vanishes_while_the_figures_are_drawn_leaves_a_hole(tmp_path):
+    methods = {"at": synthetic.METHODS["at"]}
+    store = synthetic.write_store(tmp_path / "store", methods=methods, seeds=(0,), components=False, failed=())
+    results = results_of(store)
+    for path in store.paths("trials") + store.paths("evaluations"):
+        store.delete(path)
+    draw_all(results, tmp_path / "plots")
+    assert results.data.curve(trial_hash("synthetic", "at", 0)).empty
+
+
+def test_a_report_loads_neither_torch_nor_ray(store, tmp_path):
+    study = Study.load("cifar10_awp")
+    made = plan.manifest(study, plan.expand(study))
+    facts = made.model_dump(include={"dataset", "model", "displays", "inner_attacks", "config_by_label"})
+    add_study(store, "cifar10_awp", {"at+awp": [0.48], "sovr+awp": [0.5]}, **facts)
     code = (
-        "import sys, reports, reports.writing, reports.diff, reports.export, reports.__main__;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'ray')))"
+        "import sys, reports, reports.diff, reports.export;"
+        "reports.write_reports(sys.argv[1], None, sys.argv[2]);"
+        "print({'torch', 'ray'} & set(sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_large_store_read_by_two_processes_gives_the_same(store, monkeypatch):
-    from reports.store import reading
-
-    trials = add_study(store, "one", {"at": [0.48, 0.49, 0.5], "sovr": [0.5, 0.51, 0.52]})
-    broken = [store.root / "trials" / trials["at", seed][:16] / "record.json" for seed in (0, 2)]
-    for path in broken:
-        path.write_text("{")
-    once = load(store)
-    monkeypatch.setattr(reading, "MANY", 2)
-    twice = load(store)
-    assert twice.cells.equals(once.cells) and twice.evaluations.equals(once.evaluations)
-    assert twice.problems == once.problems and len(once.problems) == 2
-    path = once.evaluations["path"].iloc[-1]
-    assert (twice.verdicts(path) == once.verdicts(path)).all()
+    command = [sys.executable, "-c", code, store.uri, str(tmp_path / "out")]
+    assert subprocess.check_output(command, text=True).strip() == "set()"
 
 
 def test_a_store_that_is_no_folder_gives_the_same(store, monkeypatch):
     trials = add_study(store, "one", {"at": [0.48, 0.49], "sovr": [0.5, None]})
     folder = trials["at", 1][:16]
-    store.write_json(f"evaluations/{folder}/best_test/autoattack-8_255-x/shard-0-100.json", {"kind": "shard"})
+    store.write_record(shard_record(f"evaluations/{folder}/best_test/autoattack-8_255-x", 0, 100))
     store.write(f"trials/{folder}/extra/record.json", b"{}")
-    add_trial(store, trial_hash("of no study"), {})
+    add_trial(store, trial_hash("of no study"))
     (store.root / "trials" / folder / "record.json").write_text("{")
     (store.root / "trials" / "my notes").mkdir()
     (store.root / "trials" / "my notes" / "record.json").write_text("{}")

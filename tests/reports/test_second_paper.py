@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hand_made import PAPER, add_evaluation, add_study, new_store
+from hand_made import PAPER, QuickStore, add_evaluation, add_study
 from typer.testing import CliRunner
 
 from reports import papers, write_reports
 from reports.__main__ import app
 from sweep.errors import UserError
+from trainers.attacks import parse
 
 TINY = Path(__file__).parent / "papers" / "tiny"
 PLAIN, CAREFUL = [0.301, 0.303, 0.299], [0.320, 0.323, 0.317]
@@ -18,12 +19,11 @@ METHODS = [name.upper() for name in PAPER.method_order]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    store = new_store(tmp_path_factory.mktemp("second") / "store")
+    store = QuickStore(tmp_path_factory.mktemp("second") / "store")
     accuracies = {"careful": CAREFUL, "plain": PLAIN}
     trials = add_study(store, "rings", accuracies, title="Rings", epsilon="4/255", attacks=[])
     for (label, seed), trial in trials.items():
-        more = {"epsilon": "4/255", "attack_id": "autoattack-4_255-44444444"}
-        add_evaluation(store, trial, "autoattack", accuracies[label][seed], **more)
+        add_evaluation(store, trial, parse("autoattack", epsilon="4/255"), accuracies[label][seed])
     return store
 
 

@@ -2,21 +2,22 @@
 
 import pytest
 import synthetic
-from hand_made import PAPER, add_evaluation, add_study, add_trial, new_store, results_of
+from hand_made import QuickStore, add_evaluation, add_study, add_trial, results_of
 
-from reports import write_reports, writing
+from reports import freshness, write_reports, writing
 from reports.statistics import Sample
 from reports.store.load import load
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from reports.tables.table import Key, Rounding, best_index
+from trainers.attacks import parse
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 
 
 @pytest.fixture
 def store(tmp_path):
-    return new_store(tmp_path / "store")
+    return QuickStore(tmp_path / "store")
 
 
 def row(table, header):
@@ -154,7 +155,7 @@ def test_the_table_shows_the_headline_checkpoint_and_says_so(store, tmp_path):
 
 def test_a_study_evaluated_at_another_checkpoint_only_shows_that_one(store):
     trials = add_study(store, "one", {"at": [None]})
-    add_trial(store, trials["at", 0], {})
+    add_trial(store, trials["at", 0])
     add_evaluation(store, trials["at", 0], "autoattack", 0.4, checkpoint="last")
     table = study_tables(results_of(store), "one")[0]
     assert row(table, "AutoAttack")["AT"].text == "40.0"
@@ -163,21 +164,21 @@ def test_a_study_evaluated_at_another_checkpoint_only_shows_that_one(store):
 
 def test_the_evaluation_that_the_study_asked_for_counts(store):
     trials = add_study(store, "one", {"at": [0.48]})
-    add_evaluation(store, trials["at", 0], "autoattack", 0.3, attack_id="autoattack-8_255-zzzzzzzz", images=2000)
+    add_evaluation(store, trials["at", 0], parse("autoattack", seed=1), 0.3, images=2000)
     assert results_of(store).cell(Key("one", "at", "autoattack")).sample.mean == pytest.approx(48.0)
 
 
 def test_the_caption_counts_the_images_of_the_numbers_shown_only(store):
     trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
     for trial in trials.values():
-        add_evaluation(store, trial, "autoattack", 0.3, images=100, attack_id="autoattack-8_255-zzzzzzzz")
-        add_evaluation(store, trial, "autoattack", 0.2, images=200, epsilon="16/255", attack_id="autoattack-16_255")
+        add_evaluation(store, trial, parse("autoattack", seed=1), 0.3, images=100)
+        add_evaluation(store, trial, parse("autoattack", epsilon="16/255"), 0.2, images=200)
     assert "on 1,000 test images" in study_tables(results_of(store), "one")[0].notes[0]
 
 
 def test_the_caption_counts_the_images_of_a_clean_accuracy_that_an_attack_left(store):
     trials = add_study(store, "one", {"at": [None]}, attacks=[])
-    add_trial(store, trials["at", 0], {})
+    add_trial(store, trials["at", 0])
     add_evaluation(store, trials["at", 0], "fgsm", 0.5, images=100)
     add_evaluation(store, trials["at", 0], "cw-100", 0.4, images=300)
     assert "on 300 test images" in study_tables(results_of(store), "one")[0].notes[0]
@@ -212,7 +213,7 @@ def test_the_tests_table_gives_both_p_values_and_the_way_to_decide(store, tmp_pa
 
 
 def test_names_cannot_break_the_table(store, tmp_path):
-    add_study(store, "one", {"at": AT, "evil": SOVR}, displays={"evil": "a|b\n<script>*x*</script>"}, title="`x` <b>")
+    add_study(store, "one", {"at": AT, "evil": SOVR}, names={"evil": "a|b\n<script>*x*</script>"}, title="`x` <b>")
     text = markdown_of(store, tmp_path)
     assert "<script>" not in text and "a\\|b \\<script\\>" in text
     table = [line for line in text.splitlines() if line.startswith(("|", "|:"))][:3]
@@ -243,7 +244,7 @@ def test_a_column_of_the_table_on_lambda_is_filled_by_its_own_value_only(store):
 def test_the_ratio_of_margins_is_taken_seed_by_seed(store):
     trials = add_study(store, "trajectories_cifar10_rn18", {"at": [0.5, 0.5], "ovr": [0.5, 0.5]})
     for label, seed, margin in [("at", 0, -1.0), ("at", 1, -2.0), ("ovr", 0, -1.8), ("ovr", 1, -3.4)]:
-        add_trial(store, trials[label, seed], {}, curve=[{"epoch": 0, "train_margin": margin}])
+        add_trial(store, trials[label, seed], curve=[{"epoch": 0, "train_margin": margin}])
     cell = paper_tables(results_of(store))[3].blocks[0].rows[0].cells[0]
     assert cell.sample.values == pytest.approx((1.8, 1.7))
 
@@ -281,7 +282,7 @@ def test_figures_are_drawn_again_only_when_a_record_changed(tmp_path):
 
     write_reports(store.uri, None, tmp_path / "out", keep_current=True)
     assert not redrawn()
-    record = next(path for path in store.list("evaluations") if path.endswith(".json"))
+    record = next(path for path in store.paths("evaluations") if path.endswith(".json"))
     store.delete(record)
     assert redrawn() and not redrawn()
     (tmp_path / "out" / "plots" / "made_from.txt").unlink()  # as if the drawing had been killed
@@ -289,18 +290,27 @@ def test_figures_are_drawn_again_only_when_a_record_changed(tmp_path):
     picture = tmp_path / "out" / "plots" / "synthetic-hero.png"
     picture.unlink()
     assert redrawn() and picture.exists()
-    (tmp_path / "out" / "plots" / "index.json").unlink()
-    assert redrawn() and not redrawn()
+    for name in ("plots/index.json", "tables.csv", "numbers.tex"):
+        (tmp_path / "out" / name).unlink()
+        assert redrawn() and (tmp_path / "out" / name).exists() and not redrawn()
+
+
+def test_of_a_current_report_nothing_is_read(store, tmp_path, monkeypatch):
+    add_study(store, "one", {"at": AT})
+    written = write_reports(store.uri, None, tmp_path / "out")
+    monkeypatch.delattr(writing, "write")
+    assert write_reports(store.uri, None, tmp_path / "out", keep_current=True) == written
+    assert {path.name for path in written} >= {"tables.md", "tables.tex", "tables.csv", "numbers.tex", "report.html"}
 
 
 def test_figures_are_drawn_again_when_the_code_that_draws_them_changed(tmp_path, monkeypatch):
     sources = tmp_path / "reports"
     (sources / "templates").mkdir(parents=True)
-    monkeypatch.setattr(writing, "SOURCES", sources)
+    monkeypatch.setattr(freshness, "SOURCES", sources)
     marks = []
     for name, text in [("hero.py", "a"), ("hero.py", "b"), ("templates/report.css", "c"), ("tables.md", "d")]:
         (sources / name).write_text(text)
-        marks.append(writing.fingerprint(tmp_path / "store", None, PAPER))
+        marks.append(freshness.fingerprint(tmp_path / "store", None, None))
     # The last is what a report itself writes, which is no source.
     assert len(set(marks)) == 3 and marks[3] == marks[2]
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pandas as pd
 import pytest
-from hand_made import add_evaluation, add_study, new_store
+from hand_made import QuickStore, add_evaluation, add_study
 
 from reports import write_reports
 from reports.tables.latex import escape
@@ -16,10 +16,10 @@ AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("latex")
-    store = new_store(folder / "store")
+    store = QuickStore(folder / "store")
     names = {"mine": "50% of #1 & {x}_y^z \\ λ ε 日本 é"}
     accuracies = {"at": AT, "sovr": SOVR, "ewat": EWAT, "gairat": [0.3, None, None], "mine": [None] * 3}
-    trials = add_study(store, "digits_8x8", accuracies, displays=names, statuses={("gairat", 0): "failed"})
+    trials = add_study(store, "digits_8x8", accuracies, names=names, statuses={("gairat", 0): "failed"})
     add_evaluation(store, trials["ewat", 0], "autoattack", 0.475, warnings=("w",))
     add_study(store, "cifar10_awp", {"at+awp": AT, "sovr+awp": SOVR})
     write_reports(store.uri, None, folder / "out", figures=False)
@@ -79,7 +79,7 @@ def test_the_csv_has_one_line_per_cell_with_values_and_tests(out):
 
 
 def test_no_format_calls_cells_tied_that_no_test_compared(tmp_path):
-    store = new_store(tmp_path / "store")
+    store = QuickStore(tmp_path / "store")
     add_study(store, "one", {"at": AT[:1], "sovr": SOVR[:1]})
     write_reports(store.uri, None, tmp_path / "out", figures=False)
     text = (tmp_path / "out" / "tables.tex").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from sweep.errors import UserError
 from sweep.evaluation import asked
 from sweep.evaluation.checkpoints import trial_parts
 from sweep.evaluation.items import conclude, open_items, run_item
-from sweep.evaluation.subject import find_subject
+from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord
@@ -41,7 +41,7 @@ def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
 
 def test_the_training_loop_and_an_evaluation_agree_about_the_same_weights(trained):
     store, trial, config = trained
-    subject = find_subject(store, f"{layout.short(trial)}/best_test", None, None, True, "data", "cpu")
+    subject = find_subject(store, EvaluateOptions(f"{layout.short(trial)}/best_test"))
     assert (subject.name, subject.checkpoint, subject.warnings(), subject.classes()) == (trial, "best_test", [], 10)
     wanted = subject.evaluation(parse("clean"), 1, 256)
     for item in open_items(store, wanted):

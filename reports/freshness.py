@@ -1,0 +1,53 @@
+"""Whether a report is still that of its records: a note beside the figures says what all of it was made from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweep.store import layout
+from sweep.store.opening import open_store
+
+SOURCES = Path(__file__).parent
+NOTE = Path("plots", "made_from.txt")
+
+
+def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str | Path | None) -> str:
+    """Changes with every record that a report could show, with the paper, and with the code that shows them.
+
+    Manifests, which are rewritten often, count by content.
+    """
+    store = open_store(store_uri)
+    facts = [f"{store.uri} {studies} {paper}", *_hashes(SOURCES, "*.py", "*.yaml", "templates/*")]
+    if paper is not None:
+        facts += _hashes(Path(paper), "*.yaml")
+    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES):
+        facts += sorted(
+            f"{entry.path} {entry.size} {entry.modified}"
+            for entry in store.entries(folder)
+            if entry.path.endswith((".json", ".npz"))
+        )
+    manifests = store.read_many(store.paths(layout.STUDIES), lambda fault: facts.append(str(fault)))
+    facts += [f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in manifests]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def write_note(out: Path, source: str, files: Sequence[Path]) -> None:
+    names = [path.relative_to(out).as_posix() for path in files]
+    (out / NOTE).write_text("\n".join([source, *names]) + "\n", encoding="utf-8")
+
+
+def current_files(out: Path, source: str) -> list[Path]:
+    """What the note lists, if it was made from this very source and is all still there."""
+    if not (out / NOTE).is_file():
+        return []
+    made_from, *names = (out / NOTE).read_text(encoding="utf-8").splitlines() or [""]
+    files = [out / name for name in names]
+    return files if made_from == source and all(path.exists() for path in files) else []
+
+
+def _hashes(folder: Path, *kinds: str) -> list[str]:
+    """Of these files alone: a report may be written to the folder of the code, as by default."""
+    paths = sorted({path for kind in kinds for path in folder.rglob(kind)})
+    return [f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths]
