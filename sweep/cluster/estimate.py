@@ -108,9 +108,11 @@ def evaluation_seconds(evaluation: Evaluation, speed: Mapping[str, float]) -> fl
 def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]:
     evaluated = set(store.record_paths(EvaluationRecord))
     found = []
+    seen: set[str | None] = set()  # a search may choose the study's own values: one training for two columns
     for cell, state in zip(cells, states(list(cells), store), strict=True):
-        if state in ("failed", "collapsed"):
+        if state in ("failed", "collapsed") or (cell.trial is not None and cell.trial in seen):
             continue
+        seen.add(cell.trial)
         if cell.trial is None:
             cell = replace(cell, trial="")  # its search has not chosen: nothing of it can be stored
         left = [one for one in evaluations_of(study, cell) if one.record not in evaluated]

@@ -66,14 +66,15 @@ def test_a_misspelt_label_is_found_also_where_methods_are_chosen(tmp_path):
     assert "methods.soovr" in message and "did you mean 'sovr'?" in message
 
 
-def test_a_value_for_what_a_search_chooses_is_refused_with_the_way_out(tmp_path):
+def test_a_searched_label_keeps_its_values_and_the_choice_has_a_column_of_its_own(tmp_path):
     text = GOOD + "search: {sovr: {selection: {protocol: heldout, validation: 100}}}\n"
     setting = "methods.sovr.hyperparameters.M=50"
-    assert "--set search.sovr.pin=true" in refusal(tmp_path, text, overrides=[setting])
+    study = Study.load(write(tmp_path, text), overrides=[setting])
+    assert study.config("sovr").hyperparameters["M"] == 50
+    assert study.columns() == {"at": "at", "sovr": "sovr", "sovr_searched": "sovr"}
     pinned = Study.load(write(tmp_path, text), overrides=[setting, "search.sovr.pin=true"])
-    assert pinned.config("sovr").hyperparameters["M"] == 50
-    other = Study.load(write(tmp_path, text), overrides=["methods.sovr.hyperparameters.label_smoothing=0.1"])
-    assert other.config("sovr").hyperparameters["label_smoothing"] == 0.1
+    assert list(pinned.columns()) == ["at", "sovr"]
+    assert list(Study.load(write(tmp_path, text), methods=["sovr_searched"]).columns()) == ["sovr", "sovr_searched"]
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,15 @@ def test_a_broken_search_is_rebuilt_from_what_its_candidates_reached(tmp_path, w
     study, store = tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), open_store(tmp_path / "store")
 
     def next_training() -> str:
-        """Trains every candidate that is asked for, as a worker would, up to the first training of the tables."""
+        """Trains every candidate that is asked for, as a worker would, up to the first training of its choice."""
         work = Work(study, store)
-        while (assigned := work.next_task()) is not None and isinstance(assigned.task, CandidateTraining):
+        while (assigned := work.next_task()) is not None and assigned.task.label != "sovr_searched":
             trial = assigned.task.trial
+            if not isinstance(assigned.task, CandidateTraining):
+                continue  # of the study's own values
             asked.append(trial)
             accuracy = int(trial[:4], 16) / 0xFFFF
-            curve = [{"validation_pgd_accuracy": accuracy, "validation_clean_accuracy": 0.9}] * 3
+            curve = [{"validation_margin_accuracy": accuracy, "validation_clean_accuracy": 0.9}] * 3
             store.write_record(records.trial_record(trial, curve=curve))
             work.finished(assigned)
         work.close()
@@ -54,8 +56,8 @@ def test_a_search_that_is_opened_again_has_its_candidates_and_failed_ones_when_a
     study, store = tiny(tmp_path), open_store(tmp_path / "store")
     search = open_search(study, "sovr", store)
     search.advance()
-    for candidate, state in zip(search.open(), ("done", "failed", "collapsed", "done"), strict=True):
-        search.tell(candidate, state, [{"validation_pgd_accuracy": 0.5}] * 3)
+    for (candidate, run), state in zip(search.trainings(), ("done", "failed", "collapsed", "done"), strict=True):
+        search.tell(candidate, run, state, [{"validation_margin_accuracy": 0.5}] * 3)
     store.write_record(search.record())
     assert open_search(study, "sovr", store).open() == []
     assert [one.index for one in open_search(study, "sovr", store, retry_failed=True).open()] == [1]

@@ -4,9 +4,11 @@ import hashlib
 import textwrap
 
 import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
+from sweep.studies.space import search_space
 from sweep.trials import cells as plan
 from tests.sweep.own_study import GOOD, refusal, write
 from trainers.attacks import parse
@@ -169,12 +171,52 @@ def test_a_search_needs_images_that_are_held_out_and_a_space(tmp_path):
     assert "no search space" in refusal(tmp_path, GOOD + f"search: {{at: {held_out}}}\n")
 
 
+HELD_OUT = "selection: {protocol: heldout, validation: 100}"
+
+
+def test_all_searches_every_method_that_has_a_space_with_what_a_label_says_itself_on_top(tmp_path):
+    text = GOOD + f"search: {{all: {{{HELD_OUT}}}, sovr: {{candidates: 3}}}}\n"
+    study = Study.load(write(tmp_path, text), overrides=["methods.trades={}"])
+    assert {label: search.candidates for label, search in study.searches().items()} == {"sovr": 3, "trades": 8}
+    assert study.search_config("trades", {}).selection.validation == 100
+    assert Study.load(write(tmp_path, text), methods=["at"]).searches() == {}
+    nothing = refusal(tmp_path, GOOD + f"search: {{all: {{{HELD_OUT}}}}}\n", overrides=["methods={at: {}}"])
+    assert "search.all" in nothing and "none of the study's methods has such a search space" in nothing
+
+
+def test_a_study_may_write_a_space_or_take_the_declared_one(tmp_path):
+    written = f"search: {{sovr: {{space: {{lam: [0.1, 10, log], M: [0, 100, 50]}}, {HELD_OUT}}}}}\n"
+    study = Study.load(write(tmp_path, GOOD + written))
+    space = search_space("sovr", study.search["sovr"].space)
+    assert space == {"lam": FloatDistribution(0.1, 10, log=True), "M": IntDistribution(0, 100, step=50)}
+    declared = Study.load(write(tmp_path, GOOD + f"search: {{sovr: {{space: declared, {HELD_OUT}}}}}\n"))
+    assert search_space("sovr", declared.search["sovr"].space)["M"] == IntDistribution(0, 100)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ("{lamb: [0, 1]}", "sovr has no hyperparameter 'lamb'; did you mean 'lam'?"),
+        ("{lam: [1, 0]}", "must rise"),
+        ("{lam: [0, 1, log]}", "its low must be above 0"),
+        ("{lam: 3}", "is no range; write [low, high]"),
+        ("{M: [0, 200]}", "M = 200 must be at most 100"),
+        ("{M: [0, 1.5]}", "whole number"),
+        ("{lam: [0, 1, 2]}", "must be log or a step between 0 and 1"),
+        ("{M: {choices: [1]}}", "give at least two"),
+    ],
+)
+def test_a_space_that_is_written_wrong_is_refused(tmp_path, space, words):
+    message = refusal(tmp_path, GOOD + f"search: {{sovr: {{space: {space}, {HELD_OUT}}}}}\n")
+    assert "search.sovr.space" in message and words in message
+
+
 @pytest.mark.parametrize("seed", ["", "seed: 7, "])
 def test_a_search_may_not_choose_by_a_reported_seed(tmp_path, seed):
     text = GOOD + f"search: {{sovr: {{{seed}selection: {{protocol: heldout, validation: 100}}}}}}\n"
     own = 7 if seed else 1000
     message = refusal(tmp_path, text, seeds=[0, own])
-    assert f"search.sovr.seed = {own}" in message and "is a reported seed too" in message
+    assert f"search.sovr.{'seed' if seed else 'seeds'} = {own}" in message and "is a reported seed too" in message
     assert Study.load(write(tmp_path, text), seeds=[0, own], methods=["at"]).seeds == (0, own)
     assert Study.load(write(tmp_path, text), seeds=[0, own], overrides=["search.sovr.pin=true"]).seeds == (0, own)
 

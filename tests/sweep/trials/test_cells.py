@@ -41,7 +41,7 @@ def test_order_of_wrappers_and_spelled_out_defaults_do_not_matter(tmp_path):
 def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     study = Study.load("digits", methods=["at", "sovr"])
     cells = plan.expand(study)
-    assert [cell.trial is None for cell in cells] == [False] * 3 + [True] * 3
+    assert [cell.trial is None for cell in cells] == [False] * 6 + [True] * 3
     store = open_store(tmp_path)
     assert plan.chosen_values(study, store) == {}
     search = records.search_record(search_id(study, "sovr"), chosen={"M": 20, "lam": 0.2})
@@ -50,7 +50,9 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     store.write_record(search)
     cells = plan.expand(study, plan.chosen_values(study, store))
     assert all(cell.trial for cell in cells) and cells[-1].hyperparameters["M"] == 20
-    assert plan.states(cells, store) == ["missing"] * 6
+    assert (cells[-1].label, cells[-1].display) == ("sovr_searched", "SOVR, searched")
+    assert (cells[-4].label, cells[-4].hyperparameters["M"]) == ("sovr", 40)  # the study's own values stay
+    assert plan.states(cells, store) == ["missing"] * 9
 
 
 def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():

@@ -44,23 +44,61 @@ def test_candidates_come_first_and_then_the_longest_trainings(tmp_path):
     methods = {"st": {}, "sovr": {}, "at": {}, "mart": {"train": {"epochs": 9}}}
     work = Work(tiny(tmp_path, methods=methods, seeds=[0]), open_store(tmp_path / "store"))
     found = drain(work)
-    assert stages(found) == ["search"] * 4 + ["train"] * 3
-    assert [assigned.task.label for assigned in found[4:]] == ["mart", "at", "st"]
+    assert stages(found) == ["search"] * 4 + ["train"] * 4
+    assert [assigned.task.label for assigned in found[4:]] == ["mart", "sovr", "at", "st"]
     work.close()
 
 
 def test_the_next_generation_and_then_the_trainings_follow_a_search(tmp_path):
     store = open_store(tmp_path / "store")
     work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
-    for expected in (4, 2):
-        found = drain(work)
-        assert stages(found) == ["search"] * expected
-        for assigned in found:
-            finish(work, store, assigned)
-    (training,) = drain(work)
+    *candidates, training = drain(work)
     assert training.task.stage == "train" and training.task.label == "sovr"
-    assert work.chosen["sovr"] == {"M": 40, "lam": 0.4}  # all equal: the paper's value
-    assert store.manifest("tiny").cells[0].trial == training.task.trial
+    best = {candidate.task.trial: 0.5 for candidate in candidates[1:2]}
+    for expected in (4, 2):
+        assert stages(candidates) == ["search"] * expected
+        for assigned in candidates:
+            curve = [{"validation_margin_accuracy": best.get(assigned.task.trial, 0.1)}] * 3
+            store.write_record(trained(assigned.task, curve=curve))
+            work.finished(assigned)
+        candidates = drain(work)
+    (other,) = candidates
+    assert other.task.stage == "train" and other.task.label == "sovr_searched"
+    own, searched = store.manifest("tiny").cells
+    assert (own.trial, searched.trial) == (training.task.trial, other.task.trial)
+    assert searched.display == "SOVR, searched" and own.hyperparameters["M"] == 40
+    work.close()
+
+
+def test_a_search_that_chooses_the_studys_own_values_trains_nothing_twice(tmp_path):
+    store = open_store(tmp_path / "store")
+    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
+    *candidates, training = drain(work)
+    for _ in range(2):
+        for assigned in candidates:
+            finish(work, store, assigned)
+        candidates = drain(work)
+    assert candidates == [] and work.chosen["sovr"] == {"M": 40, "lam": 0.4}  # all equal: the study's own
+    assert [cell.trial for cell in store.manifest("tiny").cells] == [training.task.trial] * 2
+    finish(work, store, training)
+    pieces = [one.task.name for one in drain(work)]
+    assert pieces and len(set(pieces)) == len(pieces)
+    work.close()
+
+
+def test_only_candidates_that_go_on_are_trained_on_other_seeds(tmp_path):
+    store = open_store(tmp_path / "store")
+    search = {"sovr": {"candidates": 4, "seeds": [1000, 1001]}}
+    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0], search=search), store)
+    *candidates, _ = drain(work)
+    assert [one.task.config.seed for one in candidates] == [1000] * 4
+    values = {one.task.index: 0.1 * one.task.index for one in candidates}
+    for assigned in candidates:
+        curve = [{"validation_margin_accuracy": values[assigned.task.index]}] * 3
+        store.write_record(trained(assigned.task, curve=curve))
+        work.finished(assigned)
+    again = drain(work)
+    assert sorted((one.task.index, one.task.config.seed) for one in again) == [(0, 1001), (2, 1001), (3, 1001)]
     work.close()
 
 
@@ -68,7 +106,8 @@ def test_a_pruned_candidate_is_known_by_its_own_record_and_leaves_nothing_else(t
     store = open_store(tmp_path / "store")
     work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
     for assigned in drain(work):
-        finish(work, store, assigned)
+        if assigned.task.stage == "search":
+            finish(work, store, assigned)
     one, other = drain(work)
     store.write(layout.trial_file(one.task.trial, layout.RESUME), b"its worker was killed before it could delete it")
     store.write_record(records.candidate_record(one.task.trial, one.task.search, curve=({},)))
@@ -268,7 +307,7 @@ def test_a_search_that_failed_whole_is_taken_up_again_when_asked(tmp_path):
     assert drain(work) == [] and work.complete and "search of sovr" in [one.title for one in work.failed]
     assert drain(Work(study, store)) == []
     again = Work(study, store, retry_failed=True)
-    assert stages(drain(again)) == ["search"] * 2
+    assert stages(drain(again)) == ["search"] * 2 + ["train"]
     again.close()
 
 
