@@ -69,6 +69,7 @@ def autoattack_accuracies(model: Any, trial: Any) -> dict[str, float]:
 
     data = assembly.prepare_data(trial, None, None, torch.device("cpu"))
     model = evaluate.ready(model, "cpu")
+    assert data.validation_images is not None and data.validation_labels is not None
     splits = {
         "validation": (data.validation_images, data.validation_labels),
         "test": (data.test_images[:TEST_IMAGES], data.test_labels[:TEST_IMAGES]),

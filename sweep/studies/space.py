@@ -62,11 +62,11 @@ def _declared(method: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(composition.method_of(method)):
         rule = field.metadata
-        ends = rule.get("low"), rule.get("high")
+        ends = [end for end in (rule.get("low"), rule.get("high")) if is_number(end) and math.isfinite(end)]
         if rule.get("choices"):
             found[field.name] = {"choices": list(rule["choices"])}
-        elif all(is_number(end) and math.isfinite(end) for end in ends):
-            found[field.name] = list(ends)
+        elif len(ends) == 2:
+            found[field.name] = ends
     return found
 
 
