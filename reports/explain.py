@@ -247,12 +247,15 @@ def _training_effect(
 
 
 def _selection_effect(results: Results, subject: Subject) -> str:
-    """The same trainings at the paper's choice of the epoch: no training is needed for it."""
+    """The same trainings at the paper's choice of the epoch; weights that they did not keep need another training."""
     cell = subject.cell
     wanted = subject.printed.key.checkpoint or results.paper.checkpoint
     other = results.cell(replace(cell.key, checkpoint=wanted))
     where = f"the same trainings at {wanted} against {_shown(results, cell)}"
-    run = command(results, subject, "evaluation.checkpoints", ["headline", wanted])
+    if results.protocol(cell.key.study) == "heldout" and wanted == "best_test":
+        run = command(results, subject, "selection.protocol", "paper")
+    else:
+        run = command(results, subject, "evaluation.checkpoints", ["headline", wanted])
     return _effect(other.sample, cell.sample, where) or _unknown(run)
 
 

@@ -62,7 +62,8 @@ def _declared(method: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(composition.method_of(method)):
         rule = field.metadata
-        ends = [end for end in (rule.get("low"), rule.get("high")) if is_number(end) and math.isfinite(end)]
+        given: list[Any] = [rule.get("low"), rule.get("high")]
+        ends = [end for end in given if is_number(end) and math.isfinite(end)]
         if rule.get("choices"):
             found[field.name] = {"choices": list(rule["choices"])}
         elif len(ends) == 2:

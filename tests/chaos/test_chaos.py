@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Also for a user who may write nothing: pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="robustsweep-chaos-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
 
 
 def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -24,16 +34,16 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(tmp_path: Path) -> None:
-    ended = campaign(tmp_path, "--cases", "3", "--parts", "kills,damages,drivers,machine")
+def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(folder: Path) -> None:
+    ended = campaign(folder, "--cases", "3", "--parts", "kills,damages,drivers,machine")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     total = ended.stdout.splitlines()[-1]
     assert total.startswith("| all | 12 |"), ended.stdout
 
 
 @pytest.mark.timeout(120)
-def test_a_difference_is_seen_and_the_command_that_repeats_it_is_printed(tmp_path: Path) -> None:
+def test_a_difference_is_seen_and_the_command_that_repeats_it_is_printed(folder: Path) -> None:
     """The campaign against a verdict that is turned round: were this to pass, the test above would say nothing."""
-    ended = campaign(tmp_path, "--repeat", "kills:60-after-60-before-one", "--spoil")
+    ended = campaign(folder, "--repeat", "kills:60-after-60-before-one", "--spoil")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repeat: python -m tests.chaos --repeat kills:60-after-60-before-one" in ended.stdout

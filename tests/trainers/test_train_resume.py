@@ -263,7 +263,7 @@ def test_the_state_of_another_trial_is_not_used(tmp_path: Path, capsys: pytest.C
 def test_a_kill_at_any_change_of_the_folder_leaves_weights_as_their_checksums_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
 ) -> None:
-    selection = Selection(validation=16, protocol="heldout", steps=1, ties="last")
+    selection = Selection(validation=16, protocol="paper", steps=1, ties="last")
     config, changes = small_trial(selection=selection, recipe={"epochs": 2, "batch_size": 64}), 0
 
     def until_the_kill(original: Any) -> Any:
