@@ -290,8 +290,17 @@ def test_figures_are_drawn_again_only_when_a_record_changed(tmp_path):
     picture = tmp_path / "out" / "plots" / "synthetic-hero.png"
     picture.unlink()
     assert redrawn() and picture.exists()
-    (tmp_path / "out" / "plots" / "index.json").unlink()
-    assert redrawn() and not redrawn()
+    for name in ("plots/index.json", "tables.csv", "numbers.tex"):
+        (tmp_path / "out" / name).unlink()
+        assert redrawn() and (tmp_path / "out" / name).exists() and not redrawn()
+
+
+def test_of_a_current_report_nothing_is_read(store, tmp_path, monkeypatch):
+    add_study(store, "one", {"at": AT})
+    written = write_reports(store.uri, None, tmp_path / "out")
+    monkeypatch.delattr(writing, "write")
+    assert write_reports(store.uri, None, tmp_path / "out", keep_current=True) == written
+    assert {path.name for path in written} >= {"tables.md", "tables.tex", "tables.csv", "numbers.tex", "report.html"}
 
 
 def test_figures_are_drawn_again_when_the_code_that_draws_them_changed(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def undisturbed(tmp_path_factory):
     return folder, study, summary
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_a_study_becomes_records_and_tables(undisturbed):
     folder, study, summary = undisturbed
     store = open_store(folder / "store")
@@ -118,7 +118,7 @@ def test_a_finished_study_is_recognised_without_ray(undisturbed, monkeypatch):
     assert (folder / "reports/tables.md").read_bytes() == before
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undisturbed, tmp_path):
     folder, _, _ = undisturbed
     store = tmp_path / "store"
@@ -126,7 +126,7 @@ def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undi
     process = start(folder / "tiny.yaml", store, tmp_path / "reports")
     wait_for(lambda: records(store) >= 1)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert "Traceback" not in output and "to go on: python -m sweep.run" in output
     assert not held(open_store(store))
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_hold_the_tables_is_refused_before_anything_is_trai
     assert not store.paths()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_two_drivers_on_one_store_share_the_work(undisturbed, tmp_path):
     folder, _, _ = undisturbed
     store = tmp_path / "store"
@@ -231,7 +231,7 @@ def test_broken_records_are_set_aside_and_told_before_anything_is_looked_at(tmp_
     assert ("it is kept as" in capsys.readouterr().err) == (drivers == 1)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_a_store_on_s3_gets_the_same_numbers(undisturbed, tmp_path, endpoint):
     folder, _, _ = undisturbed
     store = open_store(f"s3://results/tiny?endpoint_override={quote(endpoint, safe='')}&region=us-east-1")
