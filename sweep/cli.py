@@ -9,7 +9,8 @@ import sweep.plan
 import sweep.run
 import sweep.status
 import sweep.submit
-import sweep.upkeep  # noqa: F401
+import sweep.upkeep
+import sweep.verify_store  # noqa: F401
 from sweep.application import main
 
 __all__ = ["main"]

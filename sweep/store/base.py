@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.encoding import BrokenRecord, NewerRecord, is_intact
 from sweep.store.records import (
@@ -24,6 +26,7 @@ from sweep.store.records import (
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 Skip = Callable[[BrokenRecord], None]
+ABSENT = "absent"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,26 @@ class Store:
 
     def fetch_file(self, path: str, target: Path) -> None:
         raise NotImplementedError
+
+    def file_fault(self, path: str, sha256: str | None) -> str | None:
+        """What keeps a file from being the one that a record describes, ABSENT for one; None where it is that file.
+
+        Older records describe some files without a checksum: of those any that can be read will do.
+        """
+        place = self.local(path)
+        try:
+            if place is None:
+                found = hashlib.sha256(self.read(path)).hexdigest()
+            else:
+                with place.open("rb") as file:  # in portions: weights may be larger than the memory
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return ABSENT
+        except OSError as fault:
+            if isinstance(fault, UserError):  # no file of this store can be read
+                raise
+            return fault.strerror or str(fault)
+        return None if sha256 in (None, found) else "not the file that was written"
 
     def paths(self, prefix: str = "") -> list[str]:
         return sorted(entry.path for entry in self.entries(prefix))
@@ -157,7 +180,7 @@ class Store:
 
     def broken_records(self) -> Iterator[BrokenRecord]:
         """Of everything that counts as done, what cannot be trusted; found by a look at every record."""
-        kinds = (
+        kinds: tuple[type[Record], ...] = (
             EvaluationRecord,
             DiagnosticsRecord,
             SearchRecord,
@@ -168,9 +191,20 @@ class Store:
         )
         for kind in kinds:
             for path, data in self.read_many(self.record_paths(kind)):
-                fault = fault_of(path, data)
-                if fault is not None:
+                try:
+                    record = kind.decoded(path, data)
+                except NewerRecord:
+                    continue
+                except BrokenRecord as fault:
                     yield fault
+                    continue
+                if isinstance(record, DiagnosticsRecord) and (broken := self.arrays_fault(record)):
+                    yield broken
+
+    def arrays_fault(self, record: DiagnosticsRecord) -> BrokenRecord | None:
+        """Diagnostics without their arrays are computed again, so the record is what is broken."""
+        reason = self.file_fault(record.arrays_path, record.arrays_sha256)
+        return None if reason is None else BrokenRecord(record.path, f"its arrays {record.arrays}: {reason}")
 
     def set_aside(self, path: str) -> str:
         """Move what cannot be trusted out of the way, so that it counts as missing; returns where it is now."""

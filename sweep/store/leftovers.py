@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sweep.store import layout
@@ -13,7 +13,7 @@ from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
 from sweep.store.leases import abandoned, held, take
-from sweep.store.records import CandidateRecord, EvaluationRecord, TrialRecord
+from sweep.store.records import CandidateRecord, EvaluationRecord, Manifest, TrialRecord
 from trainers.config import CHECKPOINTS
 from trainers.suites import wants_diagnostics
 
@@ -99,13 +99,18 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
 
 
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
-    """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
-    kept: dict[str, set[str]] = defaultdict(set)
+    """Those that are selected; nothing is unwanted while a manifest cannot be read."""
     if isinstance(store, FolderStore):
         for place in (store.root / layout.STUDIES).glob("*.json"):
             if not place.is_file():  # a listing of records does not show it, and its checkpoints would look unwanted
                 raise BrokenRecord(layout.manifest(place.stem), "it is no file")
-    for manifest in store.manifests().values():
+    return selected_checkpoints(store.manifests().values())
+
+
+def selected_checkpoints(manifests: Iterable[Manifest]) -> dict[str, set[str]]:
+    """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
+    kept: dict[str, set[str]] = defaultdict(set)
+    for manifest in manifests:
         evaluation = manifest.evaluation
         diagnosed = {"last"} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()
         for cell in manifest.cells:

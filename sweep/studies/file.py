@@ -31,13 +31,31 @@ class _StudyLoader(_Loader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """Equal scalars are built once: ten thousand labels repeat a handful of words and numbers."""
         if not isinstance(node, yaml.ScalarNode):
-            return super().construct_object(node, deep)
+            return self._construct(node, deep)
         key = (node.tag, node.value)
         if key not in self._scalars:
-            self._scalars[key] = super().construct_object(node, deep)
+            self._scalars[key] = self._construct(node, deep)
         return self._scalars[key]
 
+    def _construct(self, node: Any, deep: bool) -> Any:
+        if node.tag not in _TAGS:
+            raise _refusal(node, f"the tag {_short(node.tag)} has no place in a study; write the value without it")
+        try:
+            return super().construct_object(node, deep)
+        except _TAG_FAULTS as fault:
+            # PyYAML's own, by the tag: a date such as 2024-99-99, !!bool maybe, a number of 5000 digits.
+            if isinstance(fault, UserError):
+                raise
+            why = f" ({fault})" if isinstance(fault, ValueError) else ""
+            shown = f" {node.value[:40]!r}" if isinstance(node, yaml.ScalarNode) else ""
+            raise _refusal(
+                node,
+                f"the value{shown} does not fit the tag {_short(node.tag)}{why}; quote it, or write it without a tag",
+            ) from None
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise _refusal(node, f"the tag {_short(node.tag)} needs a mapping; write the value without it")
         seen = set()
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -57,8 +75,20 @@ _StudyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
-# Bytes would pass for text, and no key of a study takes them.
-_StudyLoader.add_constructor("tag:yaml.org,2002:binary", _StudyLoader.construct_undefined)
+_YAML = "tag:yaml.org,2002:"
+# What a study consists of. Bytes (!!binary) would pass for text; no key takes a set or pairs; nothing makes objects.
+_TAGS = {
+    f"{_YAML}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp", "seq", "map", "merge", "value")
+}
+_TAG_FAULTS = (KeyError, AttributeError, TypeError, IndexError, ValueError, OverflowError)
+
+
+def _short(tag: str) -> str:
+    return f"!!{tag.removeprefix(_YAML)}"[:60] if tag.startswith(_YAML) else tag[:60]
+
+
+def _refusal(node: Any, rule: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, rule, node.start_mark)
 
 
 @dataclass(frozen=True)
@@ -106,12 +136,10 @@ def parse(text: str, where: str) -> Any:
         mark = getattr(fault, "problem_mark", None) or getattr(fault, "context_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"{where}{place}: {getattr(fault, 'problem', None) or fault}") from None
-    except (ValueError, OverflowError) as fault:  # a date such as 2024-99-99, a number of 5000 digits
+    except _TAG_FAULTS as fault:  # of PyYAML where it has no node at hand
         if isinstance(fault, UserError):
             raise
-        raise UserError(f"{where}: {fault}") from None
-    except (KeyError, AttributeError, TypeError, IndexError):  # PyYAML's own, such as for !!set [1] or !!bool maybe
-        raise UserError(f"{where}: a tag (!!…) whose value does not fit it; write the value without a tag") from None
+        raise UserError(f"{where}: not a study's YAML ({fault})") from None
 
 
 def _check_size(text: str, where: str) -> None:

@@ -83,7 +83,7 @@ def test_all_faults_of_a_file_come_in_one_message_with_path_value_rule_and_neare
         ("title: a\ntitle: b\n", "key 'title' is given twice"),
         ("title: a\nmethods: {sovr: {hyperparameters: {1: 2}}}\n", "key 1 must be text"),
         ("? [a, b]\n: c\n", "line 1"),
-        ("title: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("title: !!python/object/apply:os.system ['true']\n", "has no place in a study"),
         ("a: &a [*a]\n", "stands for nothing that was completed"),
         ("a: " + "[" * 40 + "]" * 40, "nested more than"),
         ("title: a\n---\ntitle: b\n", "document"),
@@ -95,6 +95,40 @@ def test_all_faults_of_a_file_come_in_one_message_with_path_value_rule_and_neare
 )
 def test_what_is_no_study_is_refused_in_one_message(tmp_path, text, expected):
     assert expected in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        ("!!bool maybe", "'maybe' does not fit the tag !!bool"),
+        ("!!timestamp x", "'x' does not fit the tag !!timestamp"),
+        ("2024-99-99", "month must be in 1..12"),
+        ('!!int ""', "'' does not fit the tag !!int"),
+        ("!!int " + "9" * 5000, "does not fit the tag !!int"),
+        ("!!float x", "'x' does not fit the tag !!float (could not convert string to float: 'x')"),
+        ("!!null {a: b}", "expected a scalar node"),
+        ("!!seq {a: b}", "sequence"),
+        ("!!map [a]", "mapping"),
+        ("!!set [1]", "the tag !!set has no place in a study"),
+        ("!!omap [1]", "the tag !!omap has no place in a study"),
+        ("!!binary aGk=", "the tag !!binary has no place in a study"),
+        ("!!python/object/apply:os.system ['true']", "the tag !!python/object/apply:os.system has no place"),
+        ("!!python/name:os.system ''", "the tag !!python/name:os.system has no place in a study"),
+        ("!mine x", "the tag !mine has no place in a study"),
+    ],
+)
+@pytest.mark.parametrize("place", ["{}", "[a, {}]", "{{a: {}}}"])
+def test_a_yaml_tag_that_does_not_fit_is_one_message_with_file_line_and_rule(tmp_path, value, rule, place):
+    file = write(tmp_path, f"title: a\nseeds: {place.format(value)}\n")
+    with pytest.raises(UserError) as caught:
+        Study.load(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}, line 2, column ") and rule in message and "\n" not in message
+
+
+def test_a_tag_that_fits_is_welcome(tmp_path):
+    study = Study.load(write(tmp_path, GOOD.replace("[0, 1]", "!!seq [!!int '3']")))
+    assert list(study.seeds) == [3]
 
 
 def test_a_yaml_bomb_is_refused_at_once(tmp_path):
