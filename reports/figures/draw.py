@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,8 +13,8 @@ from pathlib import Path
 from matplotlib import rc_context
 
 from reports.figures import effects, style
-from reports.figures.view import Missing, ReportFigure, StudyView
-from reports.papers.paper import Paper
+from reports.figures.view import Missing, ReportFigure, StudyView, run_command
+from reports.papers.paper import Paper, Together
 from reports.results import Results
 
 INDEX = "index.json"
@@ -49,12 +49,37 @@ def draw_all(results: Results, out: Path) -> list[Path]:
     figures = declared(results.paper)
     with rc_context(style.RC):  # type: ignore[arg-type]
         entries = [_draw(results.paper, figure, [], out) for figure in figures if not figure.needs_study]
-        for study in results.data.manifests:
-            view = StudyView(results, study)
+        views = {study: StudyView(results, study) for study in results.data.manifests}
+        entries += [_draw_together(results.paper, one, figures, views, out) for one in _wanted(results.paper, views)]
+        for view in views.values():
             entries += [_draw(results.paper, figure, [view], out) for figure in figures if figure.needs_study]
     index = out / INDEX
     index.write_text(json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n", "utf-8")
     return [out / name for entry in entries for name in entry.files] + [index]
+
+
+def _wanted(paper: Paper, views: Mapping[str, StudyView]) -> list[Together]:
+    """One study alone has the same as a figure of its own."""
+    return [one for one in paper.together if len(views.keys() & {*one.studies}) > 1]
+
+
+def _draw_together(
+    paper: Paper, wanted: Together, figures: Sequence[ReportFigure], views: Mapping[str, StudyView], out: Path
+) -> FigureEntry:
+    draw = next((figure.together for figure in figures if figure.name == wanted.figure), None)
+    if draw is None:
+        known = ", ".join(figure.name for figure in figures if figure.together)
+        raise ValueError(f"paper {paper.name!r} wants {wanted.figure!r} of several studies together; known: {known}")
+    shown = [views[name] for name in wanted.studies if name in views]
+    try:
+        picture, caption = draw(*shown)
+    except Missing as missing:
+        return FigureEntry(None, wanted.name, wanted.title, reason=missing.reason, command=missing.command)
+    files = style.save(picture, out / wanted.name)
+    absent = [name for name in wanted.studies if name not in views]
+    lacking = f"Not in the store: {', '.join(absent)} (`{run_command(absent[0])}`)." if absent else ""
+    caption = " ".join(filter(None, [wanted.caption, caption, lacking, paper.figure_number(wanted.name, None)]))
+    return FigureEntry(None, wanted.name, wanted.title, caption, tuple(path.name for path in files))
 
 
 def _draw(paper: Paper, figure: ReportFigure, views: Sequence[StudyView], out: Path) -> FigureEntry:
@@ -64,7 +89,7 @@ def _draw(paper: Paper, figure: ReportFigure, views: Sequence[StudyView], out: P
     except Missing as missing:
         return FigureEntry(study, figure.name, figure.title, reason=missing.reason, command=missing.command)
     files = style.save(picture, out / (f"{file_stem(study)}-{figure.name}" if study else figure.name))
-    caption = " ".join(filter(None, [caption, paper.remarks.get(figure.name)]))
+    caption = " ".join(filter(None, [caption, paper.remarks.get(figure.name), paper.figure_number(figure.name, study)]))
     return FigureEntry(study, figure.name, figure.title, caption, tuple(path.name for path in files))
 
 

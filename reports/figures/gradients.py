@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -35,6 +37,30 @@ def draw_rates(study: StudyView) -> tuple[Figure, str]:
     return figure, caption
 
 
+def draw_rates_together(*studies: StudyView) -> tuple[Figure, str]:
+    """One row of bars for each study, all on one scale: a rate is compared across data sets by its height."""
+    shown = [study for study in studies if _with_values(study, RATES)]
+    if not shown:
+        raise Missing("no diagnostics were stored", studies[0].command("--set", "evaluation.diagnostics=true"))
+    rows = [_with_values(study, RATES) for study in shown]
+    columns = max(map(len, rows))
+    figure, axes = style.canvas(max(7.0, 0.8 + 0.68 * columns), 0.5 + 1.75 * len(rows), len(rows), 1, sharey=True)
+    for study, methods, axis in zip(shown, rows, axes[:, 0], strict=True):
+        grouped_bars(axis, methods, RATES, partial(_summaries, 100.0))
+        axis.set_xlim(-0.55, columns - 0.45)
+        axis.set_title(study.title, loc="left")
+    figure.supylabel("potentially misclassified (%)", fontsize=9)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, columns=2)
+    settings = [f"{study.title}: ε = {study.epsilon}, {study.checkpoint_name}" for study in shown]
+    caption = (
+        "Rate of potentially misclassified images: those whose logit margin at clean x is smaller than the gradient "
+        f"norms times ε can bridge ({'; '.join(settings)}). Lower is better. Means over seeds with one standard "
+        "deviation."
+    )
+    return figure, caption
+
+
 def draw_norms(study: StudyView) -> tuple[Figure, str]:
     figure = _bars(study, NORMS, "mean gradient norm", 1.0, columns=3)
     axis = figure.axes[0]
@@ -55,10 +81,8 @@ def draw_norms(study: StudyView) -> tuple[Figure, str]:
 
 
 def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int) -> Figure:
-    def read(method: MethodView, key: str) -> np.ndarray:
-        return factor * method.summaries(key, study.checkpoint)
-
-    methods = [method for method in study.adversarial_methods if any(read(method, bar[0]).size for bar in bars)]
+    read = partial(_summaries, factor)
+    methods = _with_values(study, bars)
     shown = [bar for bar in bars if any(read(method, bar[0]).size for method in methods)]
     if not shown:
         raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
@@ -71,7 +95,17 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
     return figure
 
 
+def _with_values(study: StudyView, bars: Bars) -> list[MethodView]:
+    return [method for method in study.adversarial_methods if any(_summaries(1.0, method, bar[0]).size for bar in bars)]
+
+
+def _summaries(factor: float, method: MethodView, key: str) -> np.ndarray:
+    return factor * method.summaries(key, method.study.checkpoint)
+
+
 FIGURES = [
-    ReportFigure(90, "potentially_misclassified", "Potentially misclassified images", draw_rates),
+    ReportFigure(
+        90, "potentially_misclassified", "Potentially misclassified images", draw_rates, together=draw_rates_together
+    ),
     ReportFigure(100, "gradient_norms", "Gradient norms", draw_norms),
 ]

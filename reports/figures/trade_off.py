@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ PLACES = (
 )
 # Where a sum may stand along its line, the ends first: the points crowd in the middle.
 SHARES = (0.08, 0.93, 0.2, 0.3, 0.8, 0.4, 0.7, 0.5, 0.6)
+APART = 0.15  # inches between two lines, at the least
 ON_LINE: dict[str, Any] = {
     "fontsize": 7.5,
     "color": "#444444",
@@ -46,15 +48,32 @@ LEADER = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkA": 0
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
+    caption = (
+        f"Robust accuracy is that under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
+        "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
+    )
+    return _draw([study], 6.4, 4.6), caption
+
+
+def draw_together(*studies: StudyView) -> tuple[Figure, str]:
+    settings = [f"{study.title} (ε = {study.epsilon}, {study.checkpoint_name})" for study in studies]
+    caption = (
+        f"Robust accuracy is that under AutoAttack; mean and one standard deviation over seeds. {'; '.join(settings)}. "
+        "Hollow points are combinations. Along a dashed line the sum of both is constant."
+    )
+    return _draw(studies, 8.6, 6.2), caption
+
+
+def _draw(studies: Sequence[StudyView], width: float, height: float) -> Figure:
     points = []
-    for method in study.adversarial_methods:
+    for method in (method for study in studies for method in study.adversarial_methods):
         clean, robust = method.accuracies("clean"), method.accuracies("autoattack")
         if clean.size and robust.size:
             points.append((method, clean, robust))
     if not points:
-        raise Missing("no method was evaluated with AutoAttack", study.command())
+        raise Missing("no method was evaluated with AutoAttack", studies[0].command())
     points.sort(key=lambda point: -point[2].mean())  # the upper of two close points takes the upper place for its name
-    figure, axes = style.canvas(6.4, 4.6)
+    figure, axes = style.canvas(width, height)
     axis = axes[0, 0]
     for method, clean, robust in points:
         axis.errorbar(
@@ -68,15 +87,11 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             **method.style.points(),
         )
     axis.margins(0.16)
-    sums = _equal_sums(axis, points, study.paper.proposed)
+    sums = _equal_sums(axis, points, studies[0].paper.proposed)
     axis.set_xlabel("clean accuracy (%)")
     axis.set_ylabel("robust accuracy, AutoAttack (%)")
     _place_names(figure, axis, points, sums)
-    caption = (
-        f"Robust accuracy is that under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
-        "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
-    )
-    return figure, caption
+    return figure
 
 
 def _equal_sums(axis: Axes, points: list[Point], proposed: str) -> list[float]:
@@ -88,10 +103,11 @@ def _equal_sums(axis: Axes, points: list[Point], proposed: str) -> list[float]:
             through[method.method] = max(total, through.get(method.method, total))
     low, high = axis.get_xlim()
     bottom, top = axis.get_ylim()
+    near = APART * axis.figure.dpi / axis.bbox.height * (top - bottom)
     drawn: list[float] = []
     for total in sorted(through.values() or [max(sums)], reverse=True):
         # Nearly equal sums would be one thick line with two numbers on top of each other.
-        if any(abs(total - other) < 0.04 * (top - bottom) for other in drawn):
+        if any(abs(total - other) < near for other in drawn):
             continue
         drawn.append(total)
         axis.plot([low, high], [total - low, total - high], color=style.GREY, linestyle="--", linewidth=0.9, zorder=0)
@@ -146,4 +162,4 @@ def _area(box: Bbox | None) -> float:
     return 0.0 if box is None else float(box.width * box.height)
 
 
-FIGURES = [ReportFigure(30, "trade_off", "Clean against robust accuracy", draw)]
+FIGURES = [ReportFigure(30, "trade_off", "Clean against robust accuracy", draw, together=draw_together)]

@@ -23,13 +23,17 @@ CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`."""
+    """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`.
+
+    `together` draws the same of several studies in one picture; which studies, a paper's `together` says.
+    """
 
     place: int  # on the page, among the others
     name: str  # of its files
     title: str
     draw: Callable[..., tuple[Figure, str]]
     needs_study: bool = True
+    together: Callable[..., tuple[Figure, str]] | None = None
 
 
 class Missing(Exception):
@@ -173,4 +177,8 @@ class StudyView:
         return CHECKPOINT_NAMES.get(self.checkpoint, f"{self.checkpoint} epoch")
 
     def command(self, *extra: str) -> str:
-        return shlex.join(["python", "-m", "sweep.run", "--study", self.name, *extra])
+        return run_command(self.name, *extra)
+
+
+def run_command(study: str, *extra: str) -> str:
+    return shlex.join(["python", "-m", "sweep.run", "--study", study, *extra])

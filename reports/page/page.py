@@ -72,7 +72,12 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
     html = _render(
         studies=studies,
         paper=[page for table, page in pages if table.number is not None],
-        general=[entry for entry in entries if entry["study"] is None and entry["uri"]],
+        general=[entry for entry in entries if entry["uri"] and entry["name"] in results.paper.theory],
+        together=[
+            entry
+            for entry in entries
+            if entry["uri"] and entry["study"] is None and entry["name"] not in results.paper.theory
+        ],
         citation=results.paper.citation,
         sequential=SEQUENTIAL,
         claims=_claims(results),

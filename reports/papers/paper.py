@@ -153,6 +153,16 @@ class Effect(Strict):
     caption: str
 
 
+class Together(Strict):
+    """A figure of several studies in one picture."""
+
+    name: str  # of its files
+    figure: str  # what is drawn of each study
+    title: str
+    studies: tuple[str, ...]
+    caption: str = ""
+
+
 class Paper(Strict):
     """paper.yaml, with what stands in the other files of the folder."""
 
@@ -170,11 +180,13 @@ class Paper(Strict):
     worst_of: tuple[str, ...] = ()  # attacks, the least of which is the measure `worst`
     margin_ratio: MarginRatio | None = None
     effects: tuple[Effect, ...] = ()
+    together: tuple[Together, ...] = ()
     theory: tuple[str, ...] = ()  # figures that need no records
     displays: dict[str, str] = {}  # of labels whose name is not the label in capitals
     symbols: dict[str, str] = {}  # of hyperparameters
     looks: dict[str, tuple[str, str, str]] = {}  # of methods in figures: colour, marker, dash
     remarks: dict[str, str] = {}  # by figure, to follow its caption
+    numbers: dict[str, str | dict[str, str]] = {}  # the paper's own, by figure, and by study where these differ
 
     tables: tuple[PaperTable, ...]
     settings: dict[str, tuple[str, ...]] = {}  # studies by the name that claims have for them
@@ -205,6 +217,14 @@ class Paper(Strict):
 
     def display(self, label: str) -> str:
         return self.displays.get(label, label.upper())
+
+    def figure_number(self, figure: str, study: str | None) -> str:
+        """Which figure of the paper this is, as the last sentence of its caption; nothing where the paper has none."""
+        numbers = self.numbers.get(figure, "")
+        if isinstance(numbers, dict):
+            numbers = numbers.get(study or "", "")
+        several = "s" if re.search(r",| and |-", numbers) else ""
+        return f"(Figure{several} {numbers} of the paper.)" if numbers else ""
 
     def printed(self, measure: str) -> list[Printed]:
         return [cell for table in self.tables for cell in table.cells() if cell.key.measure == measure]

@@ -13,7 +13,7 @@ from hand_made import PAPER, QuickStore, add_diagnostics, results_of, trial_hash
 from matplotlib import rc_context
 from matplotlib.text import Text
 
-from reports.figures import bars, hero, margins, search, style, trade_off, training_curves
+from reports.figures import bars, gradients, hero, margins, search, style, trade_off, training_curves
 from reports.figures.draw import declared, draw_all, read_index
 from reports.figures.view import Missing, StudyView
 from reports.tables.table import Key
@@ -143,6 +143,70 @@ def test_trade_off_has_a_line_of_equal_sum_through_sovr(view):
     totals = [float(x + y) for line in dashed for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
     assert any(total == pytest.approx(max(sums)) for total in totals)
     assert {text.get_text() for text in figure.axes[0].texts} >= {"SOVR", "AT", "SOVR+AWP"}
+
+
+WRN, AWP, RN18, SVHN = "cifar10_wrn", "cifar10_awp", "cifar10_rn18", "svhn_rn18"
+
+
+def write_two(folder: Path, first: str, second: str, **options) -> None:
+    """Two studies of the paper; the second has the combination with AWP beside AT."""
+    chosen = {label: synthetic.METHODS[label] for label in ("st", "at", "sovr")}
+    synthetic.write_store(folder, name=first, methods=chosen, components=False, search=False, **options)
+    combined = {label: synthetic.METHODS[label] for label in ("at", "sovr+awp")}
+    synthetic.write_store(folder, name=second, methods=combined, components=False, search=False, **options)
+
+
+def test_the_trade_off_of_several_studies_has_all_their_methods_and_a_line_through_each_sovr(tmp_path):
+    write_two(tmp_path, WRN, AWP, diagnostics=False)
+    results = results_of(tmp_path)
+    views = [StudyView(results, name) for name in (WRN, AWP)]
+    figure, caption = trade_off.draw_together(*views)
+    axis = figure.axes[0]
+    points = sorted((c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axis.containers)
+    expected = sorted(
+        (method.accuracies("clean").mean(), method.accuracies("autoattack").mean())
+        for view in views
+        for method in view.adversarial_methods
+    )
+    assert points == expected and len(points) == 4
+    sums = {round(sum(line.get_xydata()[0]), 6) for line in axis.lines if line.get_linestyle() == "--"}
+    through = [method for view in views for method in view.methods if method.base == "sovr"]
+    assert sums == {
+        round(float(one.accuracies("clean").mean() + one.accuracies("autoattack").mean()), 6) for one in through
+    }
+    assert caption.count("best epoch on test") == 2
+
+
+def test_the_rates_of_several_studies_stand_in_one_picture_on_one_scale(tmp_path):
+    write_two(tmp_path, RN18, SVHN, seeds=(0,))
+    results = results_of(tmp_path)
+    views = [StudyView(results, name) for name in (RN18, SVHN)]
+    figure, _ = gradients.draw_rates_together(*views)
+    assert len(figure.axes) == 2 and figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    for view, axis in zip(views, figure.axes, strict=True):
+        heights = sorted(bar.get_height() for bar in axis.patches)
+        rates = [
+            100 * m.summaries(key, "best_test")[0] for m in view.adversarial_methods for key, *_ in gradients.RATES
+        ]
+        assert heights == pytest.approx(sorted(rates)) and len(rates) == 4
+
+
+def test_a_figure_of_several_studies_needs_two_and_says_which_are_not_stored(tmp_path):
+    write_two(tmp_path / "store", WRN, AWP, diagnostics=False, seeds=(0,))
+    draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    (entry,) = [one for one in read_index(tmp_path / "out") if one.study is None and one.name not in PAPER.theory]
+    assert entry.name == "trade_off_combinations" and len(entry.files) == 2
+    assert "Not in the store: cifar10_seat, cifar10_ddpm (`python -m sweep.run --study cifar10_seat`)" in entry.caption
+    assert entry.caption.endswith("(Figure 7 of the paper.)")
+
+
+def test_a_caption_names_the_papers_figure_where_the_paper_has_that_study():
+    assert PAPER.figure_number("margin_histograms", RN18) == "(Figures 2, 4 and 8 of the paper.)"
+    assert PAPER.figure_number("margin_histograms", "digits") == PAPER.figure_number("hero", RN18) == ""
+    assert PAPER.figure_number("toy_trajectories", None) == "(Figure 3(a) of the paper.)"
+    known = {figure.name for figure in declared(PAPER)} | {one.name for one in PAPER.together}
+    assert set(PAPER.numbers) <= known
+    assert all(next(f for f in declared(PAPER) if f.name == one.figure).together for one in PAPER.together)
 
 
 def test_histograms_hold_every_training_image_once(view):
