@@ -5,6 +5,8 @@ A put is atomic by itself. `create` is a conditional put (If-None-Match), which 
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -17,7 +19,10 @@ from sweep.store.base import Entry, Skip, Store
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 READERS = 16
-READ_SECONDS = 30  # a service that says nothing for so long is asked again, then given up
+READ_SECONDS = 20.0  # a service that says nothing for so long is asked again, then given up
+RETRY_SECONDS = 40.0  # after a call's first fault it is over: with the time-out before it, a minute
+TRIES = 6
+RETRIED_CODES = ("ConditionalRequestConflict", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling")
 
 
 class StoreUnreachable(UserError, OSError):
@@ -57,8 +62,9 @@ class S3Store(Store):
         try:
             with self._calling(f"create {path}"):
                 self.client.put_object(Bucket=self.bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
-        except FileExistsError:
-            return False
+        except FileExistsError as fault:
+            # A put that was carried out and whose answer was lost is refused when it is tried again: it is ours.
+            return isinstance(fault, _RefusedAgain) and self._read_if_there(path) == data
         return True
 
     def exists(self, path: str) -> bool:
@@ -116,6 +122,44 @@ class S3Store(Store):
         return _Translating(self, what)
 
 
+class _RefusedAgain(FileExistsError):
+    """There when a call was tried again: what put it there may have been the try before."""
+
+
+class _Retries:
+    """When a call is tried again, in place of botocore's rule, which bounds tries but not time.
+
+    What a call met first is left in what is raised in the end: a service that dies says why only at the beginning.
+    """
+
+    def __call__(
+        self, response: Any, caught_exception: Any, request_dict: dict[str, Any], attempts: int, **_: Any
+    ) -> float | None:
+        fault = self._fault(response, caught_exception)
+        if fault is None:
+            return None
+        first, since = request_dict["context"].setdefault("first_fault", (fault, time.monotonic()))
+        delay = random.uniform(0.5, 1.0) * 2.0 ** (attempts - 2)
+        if attempts < TRIES and time.monotonic() + delay + READ_SECONDS <= since + RETRY_SECONDS:
+            return delay
+        if caught_exception is not None:
+            caught_exception.first_fault = first
+        else:
+            response[1]["FirstFault"] = first
+        return None
+
+    def _fault(self, response: Any, caught: Any) -> str | None:
+        """What is worth another try; None for an answer, a refusal included."""
+        from botocore.exceptions import ConnectionError, HTTPClientError
+
+        if caught is not None:
+            return str(caught) if isinstance(caught, ConnectionError | HTTPClientError) else None
+        status, code = response[0].status_code, response[1].get("Error", {}).get("Code", "")
+        if status in (429, 500, 502, 503, 504) or code in RETRIED_CODES:
+            return f"{status} {code} {response[1].get('Error', {}).get('Message', '')}".strip()
+        return None
+
+
 class _Translating:
     """The service's errors as those that a folder would raise, or as one message that names bucket and cause."""
 
@@ -128,15 +172,29 @@ class _Translating:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if not isinstance(error, self.store._errors):
             return
-        response: dict[str, Any] = getattr(error, "response", {})
+        response: dict[str, Any] = getattr(error, "response", None) or {}
         code = response.get("Error", {}).get("Code", "")
         if code in ("NoSuchKey", "404") and "bucket" not in self.what:
             raise FileNotFoundError(f"{self.store.uri}: {self.what}") from None
         if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
-            raise FileExistsError(f"{self.store.uri}: {self.what}") from None
+            again = response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+            raise (_RefusedAgain if again else FileExistsError)(f"{self.store.uri}: {self.what}") from None
         if code in ("NoSuchBucket", "404"):
             raise StoreUnreachable(f"store {self.store.uri}: there is no bucket {self.store.bucket!r}") from None
-        raise StoreUnreachable(f"store {self.store.uri}: could not {self.what}: {error}") from None
+        last = str(error)
+        first = _first_fault(error)
+        then = f"; it began with: {first}" if first is not None and first not in last else ""
+        raise StoreUnreachable(f"store {self.store.uri}: could not {self.what}: {last}{then}") from None
+
+
+def _first_fault(error: BaseException | None) -> str | None:
+    """What the call met first; a transfer wraps the error that knows it."""
+    while error is not None:
+        first = getattr(error, "first_fault", None) or (getattr(error, "response", None) or {}).get("FirstFault")
+        if first:
+            return str(first)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _connect(endpoint: str | None, region: str | None) -> tuple[Any, tuple[type[BaseException], ...]]:
@@ -148,8 +206,8 @@ def _connect(endpoint: str | None, region: str | None) -> tuple[Any, tuple[type[
     except ImportError:
         raise UserError("s3:// stores need boto3; install it with: pip install 'robustsweep[cluster]'") from None
     config = Config(
-        retries={"max_attempts": 5, "mode": "standard"},
-        connect_timeout=10,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=min(10.0, READ_SECONDS),
         read_timeout=READ_SECONDS,
         max_pool_connections=READERS,
     )
@@ -157,4 +215,5 @@ def _connect(endpoint: str | None, region: str | None) -> tuple[Any, tuple[type[
         client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1", config=config)
     except (ValueError, BotoCoreError) as fault:
         raise UserError(f"store endpoint {endpoint!r}: {fault}") from None
+    client.meta.events.register("needs-retry.s3", _Retries())
     return client, (ClientError, BotoCoreError, Boto3Error)
