@@ -83,6 +83,7 @@ class Outlook:
             listing.columns(headers, rows),
             f"{listing.count(len(rows), 'trial')}: {counts}; {self.to_run:,} to run",
             f"{listing.count(self.evaluations, 'evaluation')}, {self.evaluations_stored:,} stored",
+            _passes(study),
         ]
         lines += [
             f"search {search.label}: up to {search.candidates} candidates, {seeds_text(search.seeds)}"
@@ -92,6 +93,14 @@ class Outlook:
         if self.counts.get("failed"):
             lines.append("failed trials stay as they are; --retry-failed runs them again")
         return "\n".join(lines)
+
+
+def _passes(study: Study) -> str:
+    """What attacking one trial costs, before anything is measured."""
+    attacks = planned.evaluation_attacks(study)
+    total, dearest = sum(attack.cost for attack in attacks), max(attacks, key=lambda attack: attack.cost)
+    text = f"evaluating one checkpoint takes about {total:,.0f} forward-backward passes per image"
+    return f"{text}, {dearest.cost:,.0f} of them for {dearest.name}"
 
 
 def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_failed: bool = False) -> Outlook:
