@@ -66,7 +66,9 @@ def test_a_module_is_the_same_as_its_command(module):
 
 def test_all_commands_are_listed():
     found = run("--help").stdout
-    for name in "run plan status retry gc merge evaluate check submit report diff export".split():
+    for (
+        name
+    ) in "run plan status retry gc merge evaluate check submit decide verify-store report diff explain export".split():
         assert f"  {name} " in found
 
 
@@ -75,11 +77,11 @@ def test_a_dry_run_lists_every_trial_with_no_data_and_writes_nothing(tmp_path):
     assert found.returncode == 0 and found.stderr == ""
     lines = found.stdout.splitlines()
     rows = [line.split() for line in lines if line.split()[1:2] in (["0"], ["1"], ["2"])]
-    assert len(rows) == 33
+    assert len(rows) == 39
     assert rows[0][:3] == ["st", "0", "200"] and "missing" in rows[0] and "train" in rows[0]
     assert any(row[0] == "mma" and "50000" in row and "d_max=0.1255" in row for row in rows)
-    assert any(row[0] == "sovr" and "waiting" in row and "M=40" in row for row in rows)
-    assert "33 trials: 27 missing, 6 waiting; 33 to run" in found.stdout
+    assert any(row[0] == "sovr_searched" and "waiting" in row for row in rows)
+    assert "39 trials: 33 missing, 6 waiting; 39 to run" in found.stdout
     assert list(tmp_path.iterdir()) == []
 
 
