@@ -21,7 +21,7 @@ def test_loggers_are_named_and_missing_ones_say_how_to_get_them(tmp_path):
     with pytest.raises(UserError, match="known: tensorboard"):
         callbacks(["tensorbord"], study, store)
     assert run_name("tiny", TASK) == "tiny/at-seed2-01234567"
-    candidate = CandidateTraining("at", TASK.config, TASK.trial, search="s", index=0, cut_offs={})
+    candidate = CandidateTraining("at", TASK.config, TASK.trial, search="s", index=0, cut_offs={}, metric="")
     assert run_name("tiny", candidate) == "tiny/at-candidate-01234567"
     row = {"train_loss": 1.0, "test_pgd_accuracy": 0.5, "pid": 3, "time_total_s": 1.0, "validation_pgd_accuracy": None}
     assert curve_values(row) == {"train_loss": 1.0, "test_pgd_accuracy": 0.5}
