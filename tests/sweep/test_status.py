@@ -56,20 +56,20 @@ def note(store, cell, **changes):
 
 def test_every_state_is_told_per_method_and_seed(sweep):
     study, store, cells = sweep
-    assert states(store) == ["left"] * 9
+    assert states(store) == ["left"] * 12
     for cell, status in zip(cells, ("done", "failed", "collapsed"), strict=False):
         store.write_record(trial(cell, status))
-    running = cells[6]
+    running = next(cell for cell in cells if cell.label == "trades")
     lease = leases.take(store, layout.trial_lease(running.trial), 30)
     note(store, running)
     store.write_record(evaluation(study, cells[0]))
     store.write_record(evaluation(study, cells[0], checkpoint="last"))  # another study's
     found = standing(store, "digits")
-    assert found.counts == {"done": 1, "failed": 1, "collapsed": 1, "left": 5, "running": 1}
-    assert found.evaluations == {"stored": 1, "wanted": 7 * 3}
+    assert found.counts == {"done": 1, "failed": 1, "collapsed": 1, "left": 8, "running": 1}
+    assert found.evaluations == {"stored": 1, "wanted": 10 * 3}
     by_cell = {(one.label, one.seed): one for one in found.trials}
     assert by_cell["trades", 0].progress.epoch == 3
-    assert by_cell["sovr", 0].trial is None and by_cell["sovr", 0].state == "left"
+    assert by_cell["sovr_searched", 0].trial is None and by_cell["sovr_searched", 0].state == "left"
     lease.release()
     assert states(store).count("running") == 0
 
@@ -81,7 +81,7 @@ def test_the_text_names_failed_and_running_seeds(sweep, capsys):
         _, text, _ = told(capsys, store)
     line = next(line for line in text.splitlines() if line.startswith("at "))
     assert "1 failed" in line and "2 starts" in line
-    assert "9 trials: 1 running, 1 failed, 7 left" in text
+    assert "12 trials: 1 running, 1 failed, 10 left" in text
     assert "at seed 1 failed: it failed here" in text and "sweep retry" in text
 
 
@@ -110,11 +110,11 @@ def test_trials_of_an_older_numerics_version_are_told_in_one_line(sweep, capsys)
 def test_a_search_is_told_with_its_candidates_and_its_choice(sweep, capsys):
     study, store, _ = sweep
     store.write_record(search(study, "sovr", ["done", "pruned", "open"]))
-    assert "search sovr: left, 2/8 candidates" in told(capsys, store)[1]
+    assert "search sovr_searched: left, 2/8 candidates" in told(capsys, store)[1]
     with leases.take(store, layout.search_lease(search_id(study, "sovr")), 30):
-        assert "search sovr: running, 2/8 candidates" in told(capsys, store)[1]
+        assert "search sovr_searched: running, 2/8 candidates" in told(capsys, store)[1]
     store.write_record(search(study, "sovr", ["done"] * 8, status="done", chosen={"M": 20, "lam": 0.6}))
-    assert "search sovr: done, 8/8 candidates, chose M=20 lam=0.6" in told(capsys, store)[1]
+    assert "search sovr_searched: done, 8/8 candidates, chose M=20 lam=0.6" in told(capsys, store)[1]
 
 
 def test_json_is_json(sweep, capsys):
@@ -130,7 +130,7 @@ def test_json_is_json(sweep, capsys):
     assert left == {**shared, "seed": 2, "trial": cells[2].trial, "state": "left"}
     (found,) = facts["searches"]
     assert found == {
-        "label": "sovr",
+        "label": "sovr_searched",
         "id": search_id(study, "sovr"),
         "state": "left",
         "finished": 0,
@@ -160,7 +160,7 @@ def test_a_broken_manifest_is_named_and_written_anew_by_the_study(sweep, capsys)
     _, text, errors = told(capsys, store, "--json")
     assert [facts["study"] for facts in json.loads(text)] == ["other"] and "studies/digits.json" in errors
     write_manifest(store, planned.manifest(study, cells))
-    assert "9 trials" in told(capsys, store, "--study", "digits")[1]
+    assert "12 trials" in told(capsys, store, "--study", "digits")[1]
 
 
 def test_a_broken_search_is_told_and_the_rest_is_shown(sweep, capsys):
@@ -168,7 +168,7 @@ def test_a_broken_search_is_told_and_the_rest_is_shown(sweep, capsys):
     path = layout.search_record(search_id(study, "sovr"))
     store.write(path, b"{")
     _, text, errors = told(capsys, store)
-    assert "search sovr: broken" in text and path in errors and "running the study again" in errors
+    assert "search sovr_searched: broken" in text and path in errors and "running the study again" in errors
 
 
 def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sweep):
@@ -186,8 +186,8 @@ def test_running_a_part_keeps_the_other_columns_and_a_changed_recipe_does_not(sw
     assert columns(run_part(methods=["at"], seeds=[0])) == whole
     wider = run_part(methods=["mart"], seeds=[7])
     assert columns(wider) == whole | {("mart", 7)}
-    assert 7 in wider.seeds and set(wider.config_by_label) == {"at", "sovr", "trades", "mart"}
-    assert set(wider.inner_attacks) == {"at", "sovr", "trades", "mart"}
+    assert 7 in wider.seeds and set(wider.config_by_label) == {"at", "sovr", "sovr_searched", "trades", "mart"}
+    assert set(wider.inner_attacks) == {"at", "sovr", "sovr_searched", "trades", "mart"}
     # Another value in one column drops that column's other seeds: they were trained differently.
     other = run_part(methods=["trades"], seeds=[0], overrides=["methods.trades.hyperparameters.beta=3"])
     assert {seed for label, seed in columns(other) if label == "trades"} == {0}
