@@ -107,9 +107,11 @@ def test_a_sweep_whose_ray_dies_ends_with_the_command_to_go_on(tmp_path, victim)
 
 
 def child(parent: int, name: str) -> int:
+    """The newest: on a loaded machine a first Ray may not have come up in time, and wait for the end of the process."""
+    found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         pid, _, rest = status.read_text().partition(" (")
         command, _, facts = rest.rpartition(") ")
         if command == name and facts.split()[1] == str(parent):
-            return int(pid)
-    raise AssertionError(f"no {name} below {parent}")
+            found.append(int(pid))
+    return max(found)
