@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -52,3 +53,16 @@ def endpoint():
         boto3.client("s3", endpoint_url=address, region_name="us-east-1").create_bucket(Bucket="results")
         yield address
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def own_ray_secrets() -> Iterator[None]:
+    """A command that was told of a cluster's token leaves it in the environment, and the next Ray would ask for it."""
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
