@@ -134,6 +134,7 @@ def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], fl
     from sweep.store.opening import open_store
     from sweep.store.records import TrialRecord
     from sweep.trials import cells as plan
+    from sweep.trials.identity import NUMERICS_VERSION
 
     folder.mkdir()
     methods = {
@@ -145,7 +146,7 @@ def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], fl
     cells = plan.expand(big)
     write_manifest(store, plan.manifest(big, cells))
     for cell in cells:
-        record = TrialRecord(trial=str(cell.trial), config=cell.config, status="done")
+        record = TrialRecord(trial=str(cell.trial), config=cell.config, status="done", numerics=NUMERICS_VERSION)
         place = folder / "store" / record.path
         place.parent.mkdir(parents=True)
         place.write_bytes(record.encoded())  # a store's own write waits for the disk each time

@@ -17,6 +17,7 @@ from sweep.store.encoding import BrokenRecord
 from sweep.store.records import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+LARGE = "verdicts"  # stays in Arrow's memory: as Python's text it takes as much again, and half of the time of reading
 NESTED = "json:"  # before the name of a column whose values are mappings or lists
 # Raised when a row holds something else than before.
 VERSION = "1"
@@ -54,10 +55,15 @@ class RowCache:
         if self.folder is None:
             return {}
         try:
-            table = pq.read_table(self._file(kind), page_checksum_verification=True)
+            # Not pq.read_table, which loads pyarrow's machinery for folders of files first.
+            with pq.ParquetFile(self._file(kind), page_checksum_verification=True) as file:
+                table = file.read()
             if (table.schema.metadata or {}) != _facts(store, table):
                 return {}
-            columns = {name: table.column(name).to_pylist() for name in table.column_names}
+            columns = {
+                name: list(column) if name == LARGE else column.to_pylist()
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
             stamps = zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True)
             values = [_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items()]
         except (OSError, ValueError, KeyError, pa.ArrowException):
@@ -75,7 +81,7 @@ class RowCache:
             "modified": [entry.modified for entry in entries],
         }
         for name, first in rows[0].items():
-            values = [row[name] for row in rows]
+            values = [str(row[name]) if name == LARGE else row[name] for row in rows]
             if isinstance(first, dict | list):
                 columns[NESTED + name] = [json.dumps(value, separators=(",", ":")) for value in values]
             else:

@@ -67,7 +67,7 @@ class ReportData:
     problems: list[Problem] = field(default_factory=list)
     decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _verdicts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _verdicts: dict[str, tuple[object, int]] = field(default_factory=dict)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -80,7 +80,8 @@ class ReportData:
 
     def verdicts(self, path: str) -> np.ndarray:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
-        return unpack(*self._verdicts[path])
+        bits, images = self._verdicts[path]
+        return unpack(str(bits), images)
 
     def phase_verdicts(self, path: str) -> dict[str, np.ndarray]:
         """AutoAttack: who is left after each phase, in the order of the attack."""
@@ -158,6 +159,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         by_trial = {row["trial"]: row for row in outcomes}
         cells = _frame(CELL_COLUMNS, [{**row, **by_trial.get(row["trial"], {})} for row in planned])
         frame = _frame(EVALUATION_COLUMNS, evaluations)
+        verdicts = {row["path"]: (row["verdicts"], row["images"]) for row in evaluations}
     searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
     records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
     paths = [path for path in opened.record_paths(DecisionRecord) if path.split("/")[1] in manifests]
@@ -175,7 +177,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         sorted(problems, key=lambda problem: problem.path),
         decisions,
         diagnostics,
-        {row["path"]: (row["verdicts"], row["images"]) for row in evaluations},
+        verdicts,
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sweep.errors import UserError
 from sweep.store import layout
@@ -29,8 +28,7 @@ Skip = Callable[[BrokenRecord], None]
 ABSENT = "absent"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     path: str
     size: int
     modified: float

@@ -68,7 +68,7 @@ def is_intact(data: bytes) -> bool:
 
 def canonical(value: Any) -> Any:
     """Plain JSON values, floats rounded to 12 significant digits: 0.6000000000000001 and 0.6 are one value."""
-    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
         return repr(value) if not math.isfinite(value) else float(f"{value:.12g}")

@@ -61,9 +61,11 @@ class FolderStore(Store):
                         if item.is_dir(follow_symlinks=False):
                             pending.append((item.path, f"{base}{item.name}/"))
                         elif item.is_file(follow_symlinks=False) and not _is_temporary(item.name):
-                            with contextlib.suppress(FileNotFoundError):
+                            try:
                                 facts = item.stat()
-                                yield Entry(base + item.name, facts.st_size, facts.st_mtime)
+                            except FileNotFoundError:
+                                continue
+                            yield Entry(base + item.name, facts.st_size, facts.st_mtime)
             except (FileNotFoundError, NotADirectoryError):
                 continue
 
