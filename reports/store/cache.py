@@ -17,10 +17,9 @@ from sweep.store.encoding import BrokenRecord
 from sweep.store.records import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-LARGE = "verdicts"  # stays in Arrow's memory: as Python's text it takes as much again, and half of the time of reading
 NESTED = "json:"  # before the name of a column whose values are mappings or lists
 # Raised when a row holds something else than before.
-VERSION = "1"
+VERSION = "2"
 
 
 class RowCache:
@@ -56,14 +55,11 @@ class RowCache:
             return {}
         try:
             # Not pq.read_table, which loads pyarrow's machinery for folders of files first.
-            with pq.ParquetFile(self._file(kind), page_checksum_verification=True) as file:
+            with pq.ParquetFile(self._file(kind), pre_buffer=False, page_checksum_verification=True) as file:
                 table = file.read()
             if (table.schema.metadata or {}) != _facts(store, table):
                 return {}
-            columns = {
-                name: list(column) if name == LARGE else column.to_pylist()
-                for name, column in zip(table.column_names, table.columns, strict=True)
-            }
+            columns = {name: table.column(name).to_pylist() for name in table.column_names}
             stamps = zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True)
             values = [_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items()]
         except (OSError, ValueError, KeyError, pa.ArrowException):
@@ -81,7 +77,7 @@ class RowCache:
             "modified": [entry.modified for entry in entries],
         }
         for name, first in rows[0].items():
-            values = [str(row[name]) if name == LARGE else row[name] for row in rows]
+            values = [row[name] for row in rows]
             if isinstance(first, dict | list):
                 columns[NESTED + name] = [json.dumps(value, separators=(",", ":")) for value in values]
             else:
@@ -90,9 +86,9 @@ class RowCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             table = pa.table(columns)
-            # Verdicts gain nothing by compression. A flipped bit must not become another number.
+            # A flipped bit must not become another number.
             table = table.replace_schema_metadata(_facts(store, table))
-            pq.write_table(table, temporary, compression="none", use_dictionary=False, write_page_checksum=True)
+            pq.write_table(table, temporary, write_page_checksum=True)
             temporary.replace(self._file(kind))
         except OSError:  # no space, no right to: the next report reads the records again
             with contextlib.suppress(OSError):

@@ -56,7 +56,7 @@ class ReportData:
                  of the curve.
     evaluations  one row per trial, checkpoint and attack. Accuracies are in [0, 1]; `epsilon` is text such as 8/255;
                  `settings` the attack's full description.
-    Curves, diagnostics and verdicts of phases are read when asked for: a large store would not fit in memory.
+    Curves, diagnostics and verdicts are read when asked for: a large store would not fit in memory.
     """
 
     store: Store
@@ -67,7 +67,6 @@ class ReportData:
     problems: list[Problem] = field(default_factory=list)
     decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _verdicts: dict[str, tuple[object, int]] = field(default_factory=dict)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -79,9 +78,9 @@ class ReportData:
         return pd.DataFrame(record.curve if record else [])
 
     def verdicts(self, path: str) -> np.ndarray:
-        """Per test image: does the model survive the attack? `path` is a row of `evaluations`."""
-        bits, images = self._verdicts[path]
-        return unpack(str(bits), images)
+        """Per test image: does the model survive the attack? `path` is a row of `evaluations`; empty when gone."""
+        record = self._record(EvaluationRecord, path)
+        return record.survivors if record else np.zeros(0, dtype=bool)
 
     def phase_verdicts(self, path: str) -> dict[str, np.ndarray]:
         """AutoAttack: who is left after each phase, in the order of the attack."""
@@ -159,7 +158,6 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         by_trial = {row["trial"]: row for row in outcomes}
         cells = _frame(CELL_COLUMNS, [{**row, **by_trial.get(row["trial"], {})} for row in planned])
         frame = _frame(EVALUATION_COLUMNS, evaluations)
-        verdicts = {row["path"]: (row["verdicts"], row["images"]) for row in evaluations}
     searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
     records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
     paths = [path for path in opened.record_paths(DecisionRecord) if path.split("/")[1] in manifests]
@@ -177,7 +175,6 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         sorted(problems, key=lambda problem: problem.path),
         decisions,
         diagnostics,
-        verdicts,
     )
 
 

@@ -53,5 +53,4 @@ def evaluation_row(record: EvaluationRecord) -> Row:
         "clean_accuracy": record.clean_accuracy,
         "warnings": list(record.warnings),
         "path": record.path,
-        "verdicts": record.verdicts,
     }
