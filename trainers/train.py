@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,14 @@ from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
 from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
-from trainers.method import Batch
+from trainers.method import Batch, Method
+from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import TrainingNoise
 from trainers.reproducible import reproducible
-from trainers.step import Collapsed, training_step
-from trainers.tally import Tally
+from trainers.step import StepResult, training_step
+from trainers.tally import Collapsed, Tally
 from trainers.values import as_float
+from trainers.wrapper import Hooks
 
 Row = dict[str, Any]
 PROGRESS = ("epoch", "step", "seconds", "curve", "best", "checkpoints")  # of a training, beside its model
@@ -74,6 +76,7 @@ def train(
                 training.check_for_chance()
             training.keep("last", training.epochs - 1)
         except Collapsed as collapsed:
+            training.step = training.step if collapsed.step is None else collapsed.step
             reason = f"{collapsed}, in epoch {training.epoch} at step {training.step}"
         training.weights.finish(training.checkpoints)
     return {
@@ -109,7 +112,7 @@ class Training:
         self.total_steps = recipe.steps or recipe.epochs * self.batches
         _check_wrappers(config)
         self.method = composition.build(config.method, dict(config.hyperparameters))
-        self.method_state = self.method.new_state(len(self.data.train_images))
+        self.method_state = self._on_device(self.method.new_state(len(self.data.train_images)))
         torch.manual_seed(derived_seed(config.seed, "model"))
         self.model = assembly.place(assembly.build_model(config), device)
         self.optimizer = assembly.build_optimizer(self.model, config)
@@ -148,29 +151,40 @@ class Training:
         attack = replace(attack, draw=TrainingNoise(derived_seed(self.config.seed, "attack", epoch), attack.start))
         method = self.method.at_epoch(epoch)
         wrappers = [wrapper for wrapper in self.wrappers.values() if wrapper.is_active(epoch)]
-        tally = Tally(self.device)
-        for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
-            if self.step == self.total_steps:
-                break
-            rate = self._set_rates(iteration)
-            batch = Batch(images, labels, indices.to(self.device), self.method_state)
-            with ExitStack() as settings:
-                for wrapper in wrappers:
-                    settings.enter_context(wrapper.settings(self.model, self.step))
-                result = training_step(
-                    self.model,
-                    self.optimizer,
-                    method,
-                    batch,
-                    attack,
-                    wrappers=wrappers,
-                    log_clean_forward=self.config.recipe.log_clean_forward,
-                )
+        tally = Tally(self.device, self.step)
+        try:
+            for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
+                if self.step == self.total_steps:
+                    break
+                rate = self._set_rates(iteration)
+                batch = Batch(images, labels, indices, self.method_state)
+                result = self._one_step(method, batch, attack, wrappers)
+                self.step += 1
+                tally.add(result.loss, result.logits, labels)
+            return {"epoch": epoch, "learning_rate": rate, **tally.row()}
+        except Exception:
+            tally.settle()  # what raised may come from a loss that was no number some steps ago: that is said instead
+            raise
+
+    def _one_step(self, method: Method, batch: Batch, attack: LinfAttack, wrappers: Sequence[Hooks]) -> StepResult:
+        with ExitStack() as settings:
             for wrapper in wrappers:
-                wrapper.after_step(self.model, self.step)
-            self.step += 1
-            tally.add(result.loss, result.logits, labels)
-        return {"epoch": epoch, "learning_rate": rate, **tally.row()}
+                settings.enter_context(wrapper.settings(self.model, self.step))
+            result = training_step(
+                self.model,
+                self.optimizer,
+                method,
+                batch,
+                attack,
+                wrappers=wrappers,
+                log_clean_forward=self.config.recipe.log_clean_forward,
+            )
+        for wrapper in wrappers:
+            wrapper.after_step(self.model, self.step)
+        return result
+
+    def _on_device(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     def _set_rates(self, iteration: int) -> float:
         recipe = self.config.recipe
@@ -298,7 +312,7 @@ class Training:
             self.optimizer.load_state_dict(state["optimizer"])
             for name, wrapper in self.wrappers.items():
                 wrapper.load_state_dict(state["wrappers"][name])
-            self.method_state = state["method_state"]
+            self.method_state = self._on_device(state["method_state"])
             for name in PROGRESS:
                 setattr(self, name, state[name])
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:
