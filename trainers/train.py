@@ -27,6 +27,7 @@ from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
 from trainers.method import Batch, Method
 from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import TrainingNoise
+from trainers.precision import laid_out, prepared
 from trainers.reproducible import reproducible
 from trainers.step import StepResult, training_step
 from trainers.tally import Collapsed, Tally
@@ -43,6 +44,7 @@ def train(
     folder: Path,
     data_dir: Path | str | None = None,
     device: str | torch.device = "cpu",
+    device_name: str = "",
     on_epoch: Callable[[Row], None] | None = None,
     on_resume: Callable[[list[Row]], None] | None = None,
     data: DataBundle | None = None,
@@ -50,19 +52,22 @@ def train(
     """Trains from where `folder` stands to the end; the outcome's curve has one row per epoch.
 
     First `on_resume` is called with the rows of the epochs that need no repeat. After each epoch the state is written,
-    then `on_epoch` is called. Both may raise to stop the training there.
+    then `on_epoch` is called. Both may raise to stop the training there. `devices` of the outcome are the names of all
+    that took part, for a training may go on elsewhere.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     clear_unfinished(folder)
     device = torch.device(device)
-    with reproducible(device):
+    shapes = composition.method_of(config.method).fixed_shapes
+    with reproducible(device, config.recipe, fixed_shapes=shapes):
         training = Training(config, folder, data_dir, device, data)
         try:
             training.resume()
         except UnusableState as fault:
             print(f"{folder}: {fault}; training starts again from its first epoch", file=sys.stderr, flush=True)
             training = Training(config, folder, data_dir, device, data)  # half a state may have been loaded
+        training.devices = list(dict.fromkeys([*training.devices, device_name or str(device)]))
         if on_resume is not None:
             on_resume(training.curve)
         reason = None
@@ -86,6 +91,7 @@ def train(
         "checkpoints": training.checkpoints,
         "train_seconds": training.seconds,
         "steps": training.step,
+        "devices": training.devices,
     }
 
 
@@ -114,7 +120,7 @@ class Training:
         self.method = composition.build(config.method, dict(config.hyperparameters))
         self.method_state = self._on_device(self.method.new_state(len(self.data.train_images)))
         torch.manual_seed(derived_seed(config.seed, "model"))
-        self.model = assembly.place(assembly.build_model(config), device)
+        self.model = prepared(assembly.build_model(config), device, recipe)
         self.optimizer = assembly.build_optimizer(self.model, config)
         self.wrappers = {name: one.begin(self.model, self.total_steps) for name, one in config.wrappers.items()}
         self.epoch = self.step = 0
@@ -122,6 +128,7 @@ class Training:
         self.curve: list[Row] = []
         self.best: dict[str, float] = {}
         self.checkpoints: dict[str, dict[str, Any]] = {}
+        self.devices: list[str] = []  # that took part
 
     @property
     def finished(self) -> bool:
@@ -157,7 +164,7 @@ class Training:
                 if self.step == self.total_steps:
                     break
                 rate = self._set_rates(iteration)
-                batch = Batch(images, labels, indices, self.method_state)
+                batch = Batch(laid_out(images, self.model), labels, indices, self.method_state)
                 result = self._one_step(method, batch, attack, wrappers)
                 self.step += 1
                 tally.add(result.loss, result.logits, labels)
@@ -294,6 +301,7 @@ class Training:
                 "optimizer": self.optimizer.state_dict(),
                 "wrappers": {name: wrapper.state_dict() for name, wrapper in self.wrappers.items()},
                 "method_state": self.method_state,
+                "devices": self.devices,
                 **{name: getattr(self, name) for name in PROGRESS},
             },
         )
@@ -313,6 +321,7 @@ class Training:
             for name, wrapper in self.wrappers.items():
                 wrapper.load_state_dict(state["wrappers"][name])
             self.method_state = self._on_device(state["method_state"])
+            self.devices = list(state.get("devices", ()))
             for name in PROGRESS:
                 setattr(self, name, state[name])
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:

@@ -122,7 +122,7 @@ def run_item(
                     warnings=tuple(found.warnings),
                     seconds=time.perf_counter() - started,
                     commit=commit,
-                    **made_here(data),
+                    **made_here(data, getattr(model, "evaluated_in", None)),
                 )
             )
             yield end - item.first

@@ -86,6 +86,8 @@ class EvaluationProgress:
             commit=first.commit,
             device=first.device,
             device_kind=first.device_kind,
+            devices=tuple(dict.fromkeys(one for shard in self.finished for one in shard.devices or (shard.device,))),
+            precision=first.precision,
             threads=first.threads,
             data=first.data,
         )

@@ -13,6 +13,7 @@ from trainers.method import Method, hyperparameter
 class MMA(Method):
     mode = "eval"  # of the PGD part; the bisection sees the training mode, as in the official code
     passes = 3.0
+    fixed_shapes = False  # only the correct part of a batch is attacked
 
     d_max: float = hyperparameter(0.1255, low=0.0, high=1.0)  # beyond this margin a sample adds no loss
     min_radius: float = hyperparameter(0.005, low=0.0, high=1.0)  # where a new or misclassified sample starts
