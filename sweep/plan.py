@@ -27,6 +27,8 @@ def plan(
     as_json: application.JsonOption = False,
 ) -> None:
     """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
+    sys.stderr.write(f"{study}: reading the study and its store\n")
+    sys.stderr.flush()
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
     from sweep.trials.cells import stored_cells
