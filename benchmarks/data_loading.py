@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 
 from trainers import models
-from trainers.assembly import place
-from trainers.config import Augmentation
+from trainers.config import Augmentation, Recipe
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
 from trainers.perturbation.linf import LinfAttack
+from trainers.precision import prepared
 
 BATCH, LIMIT = 128, 0.03
 AUGMENTATIONS = {
@@ -44,7 +44,7 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def step_seconds() -> float:
-    model = place(models.build("preact_resnet18", 10, shape=(3, 32, 32)), torch.device("cpu")).train()
+    model = prepared(models.build("preact_resnet18", 10, shape=(3, 32, 32)), torch.device("cpu"), Recipe()).train()
     images, labels = torch.rand(BATCH, 3, 32, 32), torch.randint(10, (BATCH,))
     one_step = LinfAttack(8 / 255, 2 / 255, 1, final_forward=False)
     attack = seconds(lambda: one_step(model, images, lambda logits: F.cross_entropy(logits, labels)), 2)

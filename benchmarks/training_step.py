@@ -39,9 +39,10 @@ from torch import Tensor, nn
 
 from benchmarks._turns import in_turns
 from trainers import composition, models
-from trainers.assembly import place
+from trainers.config import Recipe
 from trainers.method import Batch
 from trainers.perturbation.linf import LinfAttack
+from trainers.precision import prepared
 from trainers.step import training_step
 
 EPSILON, STEP_SIZE, STEPS = 8 / 255, 2 / 255, 10
@@ -126,7 +127,7 @@ def same_numbers() -> float:
     images, labels = torch.rand(4, 3, 32, 32, dtype=torch.float64), torch.arange(4)
     noise = torch.rand_like(images) * 2 - 1
     plain = network().double()
-    ours = place(copy.deepcopy(plain), torch.device("cpu"))
+    ours = prepared(copy.deepcopy(plain), torch.device("cpu"), Recipe())
     attack = LinfAttack(EPSILON, STEP_SIZE, STEPS, draw=lambda _: noise)
     optimizer = optimizer_of(plain)
     step = our_step("at", ours, Batch(images, labels, labels, {}), attack)
@@ -147,10 +148,10 @@ def cases(names: list[str], images: Tensor, labels: Tensor) -> dict[str, Case]:
     optimizer = optimizer_of(plain)
     found: dict[str, Case] = {"plain": (plain, partial(plain_step, plain, optimizer, images, labels, noise))}
     for kind in dict.fromkeys(FLOORS[name] for name in names):
-        model = place(network(), torch.device("cpu"))
+        model = prepared(network(), torch.device("cpu"), Recipe())
         found[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
     for name in names:
-        model = place(network(), torch.device("cpu"))
+        model = prepared(network(), torch.device("cpu"), Recipe())
         found[name] = (model, our_step(name, model, batch))
     return found
 
@@ -223,7 +224,7 @@ def update_seconds(repeats: int = 10) -> float:
 def _peak_of(kind: str, batch_size: int, pipe: object) -> None:
     """In a process of its own: how far memory rises above what the model and the images need."""
     torch.set_num_threads(1)
-    model = place(network(), torch.device("cpu"))
+    model = prepared(network(), torch.device("cpu"), Recipe())
     images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
     attack = LinfAttack(EPSILON, STEP_SIZE, 1, final_forward=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,10 +20,15 @@ def plan(
     store: application.StoreOption = "store",
     address: application.AddressOption = None,
     budget: Annotated[str | None, typer.Option(help="Say whether it suffices, e.g. 500h.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Time a few steps here, or count passes alone.")
+    ] = True,
     plugin: application.PluginOption = None,
     as_json: application.JsonOption = False,
 ) -> None:
     """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
+    sys.stderr.write(f"{study}: reading the study and its store\n")
+    sys.stderr.flush()
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
     from sweep.trials.cells import stored_cells
@@ -32,12 +37,22 @@ def plan(
     chosen = StudyOptions(study, settings, methods, seeds, plugin).load()
     opened = open_store(store)
     cells = stored_cells(chosen, opened)
+    found = outlook(chosen, opened, cells)
+    if not as_json:
+        sys.stdout.write(f"{found.text(chosen)}\n")
+        sys.stdout.flush()
+    sys.stderr.write("measuring for at most a minute\n" if measure else "counting\n")
+    sys.stderr.flush()
     from sweep.cluster import estimate  # after mistakes were found: torch and Ray take seconds to load
 
-    found = outlook(chosen, opened, cells)
-    cost = estimate.estimate(chosen, cells, opened, address=address, budget=budget)
-    text = found.json(cost=cost) if as_json else f"{found.text(chosen)}\n{estimate.describe(cost)}"
-    sys.stdout.write(f"{text}\n")
+    cost: dict[str, Any]
+    if measure:
+        cost = estimate.estimate(chosen, cells, opened, address=address, budget=budget)
+        text = estimate.describe(cost)
+    else:
+        cost = estimate.counted(chosen, cells, opened)
+        text = estimate.describe_counted(cost)
+    sys.stdout.write(f"{found.json(cost=cost) if as_json else text}\n")
 
 
 if __name__ == "__main__":

@@ -42,14 +42,6 @@ def build_model(config: TrialConfig) -> nn.Module:
     return models.build(config.model, facts.classes, shape=facts.shape, mean=mean, std=std)
 
 
-def place(model: nn.Module, device: torch.device) -> nn.Module:
-    """On its device; on the CPU in the memory format that the network is fastest in. Images may stay as they are."""
-    model.to(device)
-    if device.type == "cpu":
-        model.to(memory_format=getattr(model, "memory_format", torch.channels_last))  # type: ignore[call-overload]
-    return model
-
-
 def build_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.SGD:
     recipe = config.recipe
     batchnorm = {id(p) for module in model.modules() if isinstance(module, _BatchNorm) for p in module.parameters()}

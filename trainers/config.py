@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     SerializationInfo,
     SerializeAsAny,
@@ -65,6 +66,15 @@ class Augmentation(Strict):
     rotation: NonNegative = 0.0
 
 
+def _absent_if(default: bool) -> BeforeValidator:
+    """A switch at its default is the same setting as none: it names no other trial."""
+    return BeforeValidator(lambda value: None if value is default else value)
+
+
+# How a network is computed. Absent they are as they were before they could be said, and stand in no name or record.
+COMPUTED = ("precision", "compile", "deterministic", "channels_last")
+
+
 class Recipe(Strict):
     """How one model is trained; a study gives it once, and a method may override parts of it."""
 
@@ -81,6 +91,23 @@ class Recipe(Strict):
     standardize: bool = True
     log_clean_forward: bool = True  # the official loop's extra clean forward moves BatchNorm's buffers
     attack: InnerAttack = InnerAttack()
+    precision: Literal["ieee", "tf32", "bf16"] | None = Field(
+        None, description="of the network; absent: float32, and tf32 in a GPU's convolutions"
+    )
+    compile: Annotated[Literal[True] | None, _absent_if(False)] = Field(
+        None, description="the network by torch.compile"
+    )
+    deterministic: Annotated[Literal[True] | None, _absent_if(False)] = Field(
+        None, description="a GPU repeats its numbers bit for bit, at a cost; a CPU always does"
+    )
+    channels_last: Annotated[Literal[False] | None, _absent_if(True)] = Field(
+        None, description="false: weights and images in torch's usual memory format"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if value is not None or name not in COMPUTED}
 
 
 class Selection(Strict):

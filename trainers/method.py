@@ -73,6 +73,7 @@ class Method:
     mode: ClassVar[str] = "train"  # BatchNorm mode while it runs: train, eval, train_untracked
     selects_on: ClassVar[str] = "pgd"  # what "best" means for this method: pgd or clean accuracy
     trains_on: ClassVar[str] = "attacked"  # the images that its loss sees, on which margins are taken: attacked, clean
+    fixed_shapes: ClassVar[bool] = True  # the network sees whole batches, not a part that differs from step to step
     passes: ClassVar[float] = 1.0  # cost of a step, in that of adversarial training
     display: ClassVar[str] = ""  # in tables; absent, the file's name
 

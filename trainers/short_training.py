@@ -41,7 +41,8 @@ def repeated_steps(name: str, steps: int) -> tuple[float, float]:
         torch.manual_seed(1)
         generator = torch.Generator().manual_seed(1)
         attack = LinfAttack(0.05, 0.025, 2, built.start, built.mode, generator)
-        losses.append(training_step(model, optimizer, built.at_epoch(LATE), batch, attack, wrappers=hooks).loss)
+        step = training_step(model, optimizer, built.at_epoch(LATE), batch, attack, wrappers=hooks)
+        losses.append(step.loss.item())
     return losses[0], sum(losses[-5:]) / 5
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,10 +12,6 @@ from trainers.method import Attack, Batch, Method
 from trainers.perturbation.linf import LinfAttack
 from trainers.watched_attack import WatchedAttack
 from trainers.wrapper import Hooks
-
-
-class Collapsed(Exception):
-    """Training has left the realm of numbers; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class CheckedLoss(Method):
 
 @dataclass
 class StepResult:
-    loss: float
+    loss: Tensor  # one number, left on its device: whoever asks for it waits for the device
     logits: Tensor | None  # of the training forward, on the attacked images where the loss has one
     clean_logits: Tensor | None  # of the logging forward, after the update
 
@@ -71,9 +66,6 @@ def training_step(
     watched = WatchedAttack(attack, merges_forward=wrapped is checked)
     with watched.watching(model):
         loss = wrapped.batch_loss(model, batch, watched)
-    value = loss.item()
-    if not math.isfinite(value):
-        raise Collapsed(f"the training loss is {value}")
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -83,4 +75,4 @@ def training_step(
     if log_clean_forward:
         with torch.no_grad():
             clean_logits = model(batch.images)
-    return StepResult(value, watched.recorded, clean_logits)
+    return StepResult(loss.detach().reshape(()), watched.recorded, clean_logits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,15 @@ from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
 from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
-from trainers.method import Batch
+from trainers.method import Batch, Method
+from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import TrainingNoise
+from trainers.precision import laid_out, prepared
 from trainers.reproducible import reproducible
-from trainers.step import Collapsed, training_step
-from trainers.tally import Tally
+from trainers.step import StepResult, training_step
+from trainers.tally import Collapsed, Tally
 from trainers.values import as_float
+from trainers.wrapper import Hooks
 
 Row = dict[str, Any]
 PROGRESS = ("epoch", "step", "seconds", "curve", "best", "checkpoints")  # of a training, beside its model
@@ -41,6 +44,7 @@ def train(
     folder: Path,
     data_dir: Path | str | None = None,
     device: str | torch.device = "cpu",
+    device_name: str = "",
     on_epoch: Callable[[Row], None] | None = None,
     on_resume: Callable[[list[Row]], None] | None = None,
     data: DataBundle | None = None,
@@ -48,19 +52,22 @@ def train(
     """Trains from where `folder` stands to the end; the outcome's curve has one row per epoch.
 
     First `on_resume` is called with the rows of the epochs that need no repeat. After each epoch the state is written,
-    then `on_epoch` is called. Both may raise to stop the training there.
+    then `on_epoch` is called. Both may raise to stop the training there. `devices` of the outcome are the names of all
+    that took part, for a training may go on elsewhere.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     clear_unfinished(folder)
     device = torch.device(device)
-    with reproducible(device):
+    shapes = composition.method_of(config.method).fixed_shapes
+    with reproducible(device, config.recipe, fixed_shapes=shapes):
         training = Training(config, folder, data_dir, device, data)
         try:
             training.resume()
         except UnusableState as fault:
             print(f"{folder}: {fault}; training starts again from its first epoch", file=sys.stderr, flush=True)
             training = Training(config, folder, data_dir, device, data)  # half a state may have been loaded
+        training.devices = list(dict.fromkeys([*training.devices, device_name or str(device)]))
         if on_resume is not None:
             on_resume(training.curve)
         reason = None
@@ -74,6 +81,7 @@ def train(
                 training.check_for_chance()
             training.keep("last", training.epochs - 1)
         except Collapsed as collapsed:
+            training.step = training.step if collapsed.step is None else collapsed.step
             reason = f"{collapsed}, in epoch {training.epoch} at step {training.step}"
         training.weights.finish(training.checkpoints)
     return {
@@ -83,6 +91,7 @@ def train(
         "checkpoints": training.checkpoints,
         "train_seconds": training.seconds,
         "steps": training.step,
+        "devices": training.devices,
     }
 
 
@@ -109,9 +118,9 @@ class Training:
         self.total_steps = recipe.steps or recipe.epochs * self.batches
         _check_wrappers(config)
         self.method = composition.build(config.method, dict(config.hyperparameters))
-        self.method_state = self.method.new_state(len(self.data.train_images))
+        self.method_state = self._on_device(self.method.new_state(len(self.data.train_images)))
         torch.manual_seed(derived_seed(config.seed, "model"))
-        self.model = assembly.place(assembly.build_model(config), device)
+        self.model = prepared(assembly.build_model(config), device, recipe)
         self.optimizer = assembly.build_optimizer(self.model, config)
         self.wrappers = {name: one.begin(self.model, self.total_steps) for name, one in config.wrappers.items()}
         self.epoch = self.step = 0
@@ -119,6 +128,7 @@ class Training:
         self.curve: list[Row] = []
         self.best: dict[str, float] = {}
         self.checkpoints: dict[str, dict[str, Any]] = {}
+        self.devices: list[str] = []  # that took part
 
     @property
     def finished(self) -> bool:
@@ -148,29 +158,40 @@ class Training:
         attack = replace(attack, draw=TrainingNoise(derived_seed(self.config.seed, "attack", epoch), attack.start))
         method = self.method.at_epoch(epoch)
         wrappers = [wrapper for wrapper in self.wrappers.values() if wrapper.is_active(epoch)]
-        tally = Tally(self.device)
-        for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
-            if self.step == self.total_steps:
-                break
-            rate = self._set_rates(iteration)
-            batch = Batch(images, labels, indices.to(self.device), self.method_state)
-            with ExitStack() as settings:
-                for wrapper in wrappers:
-                    settings.enter_context(wrapper.settings(self.model, self.step))
-                result = training_step(
-                    self.model,
-                    self.optimizer,
-                    method,
-                    batch,
-                    attack,
-                    wrappers=wrappers,
-                    log_clean_forward=self.config.recipe.log_clean_forward,
-                )
+        tally = Tally(self.device, self.step)
+        try:
+            for iteration, (images, labels, indices) in enumerate(self.images.epoch(epoch)):
+                if self.step == self.total_steps:
+                    break
+                rate = self._set_rates(iteration)
+                batch = Batch(laid_out(images, self.model), labels, indices, self.method_state)
+                result = self._one_step(method, batch, attack, wrappers)
+                self.step += 1
+                tally.add(result.loss, result.logits, labels)
+            return {"epoch": epoch, "learning_rate": rate, **tally.row()}
+        except Exception:
+            tally.settle()  # what raised may come from a loss that was no number some steps ago: that is said instead
+            raise
+
+    def _one_step(self, method: Method, batch: Batch, attack: LinfAttack, wrappers: Sequence[Hooks]) -> StepResult:
+        with ExitStack() as settings:
             for wrapper in wrappers:
-                wrapper.after_step(self.model, self.step)
-            self.step += 1
-            tally.add(result.loss, result.logits, labels)
-        return {"epoch": epoch, "learning_rate": rate, **tally.row()}
+                settings.enter_context(wrapper.settings(self.model, self.step))
+            result = training_step(
+                self.model,
+                self.optimizer,
+                method,
+                batch,
+                attack,
+                wrappers=wrappers,
+                log_clean_forward=self.config.recipe.log_clean_forward,
+            )
+        for wrapper in wrappers:
+            wrapper.after_step(self.model, self.step)
+        return result
+
+    def _on_device(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     def _set_rates(self, iteration: int) -> float:
         recipe = self.config.recipe
@@ -280,6 +301,7 @@ class Training:
                 "optimizer": self.optimizer.state_dict(),
                 "wrappers": {name: wrapper.state_dict() for name, wrapper in self.wrappers.items()},
                 "method_state": self.method_state,
+                "devices": self.devices,
                 **{name: getattr(self, name) for name in PROGRESS},
             },
         )
@@ -298,7 +320,8 @@ class Training:
             self.optimizer.load_state_dict(state["optimizer"])
             for name, wrapper in self.wrappers.items():
                 wrapper.load_state_dict(state["wrappers"][name])
-            self.method_state = state["method_state"]
+            self.method_state = self._on_device(state["method_state"])
+            self.devices = list(state.get("devices", ()))
             for name in PROGRESS:
                 setattr(self, name, state[name])
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:

@@ -1,39 +1,36 @@
-"""What the rest of a study costs, from a measured micro-benchmark of each (model, method) on the devices at hand."""
+"""What the rest of a study costs, from counted passes and a measured pace of the devices at hand."""
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 
 from sweep.cluster import devices
 from sweep.cluster.session import connected
+from sweep.cluster.speed import Speed, measure
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation, evaluations_of
 from sweep.listing import columns, size
+from sweep.search.search import GENERATION
 from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials.cells import Cell, states
-from sweep.trials.cost import PRUNED_SHARE, budget_hours, training_seconds
+from sweep.trials.cost import PRUNED_SHARE, budget_hours, selection_passes, steps_of, training_seconds
 from sweep.trials.disk import planned_bytes
-from sweep.trials.provenance import device, device_name
-from trainers import composition, models, registry
-from trainers.config import TrialConfig
-from trainers.data import dataset_facts
-from trainers.data.bundle import DataBundle
-from trainers.evaluate import pgd_accuracy
-from trainers.train import Training
+from trainers import registry
+from trainers.config import COMPUTED, TrialConfig
+from trainers.passes import forward_operations, step_bytes, step_count
 
-SAMPLE_CPU = 16  # images per measured batch of a large network on a CPU; a whole batch would take minutes
+SHARES = (0.5, PRUNED_SHARE, 1.0)  # of a search's epochs that are trained: at best, as seen, without pruning
+FORWARDS_OF_A_PASS = 2  # its forward, and a backward to the pixels
+GIGABYTES = (8, 11, 16, 24, 32, 40, 48, 80, 141)  # of GPUs that one meets
+USABLE = 0.9  # of a GPU's memory; the rest is lost between blocks
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ class Missing:
     config: TrialConfig
     stage: str
     evaluations: list[Evaluation]
+    waits: bool = False  # for a search to choose its hyperparameters
 
 
 def estimate(
@@ -53,34 +51,122 @@ def estimate(
     address: str | None = None,
     budget: str | None = None,
 ) -> dict[str, Any]:
-    """Device-hours by stage, wall time on this cluster, disk; what is stored already costs nothing."""
+    """Device-hours by stage, wall time on this cluster, disk, memory; what is stored already costs nothing."""
     limit = budget_hours(budget)
     missing = _missing(study, cells, store)
     wanted = {_key(one.config): one.config for one in missing}
     speeds, at_once, device = _measure_all(study, list(wanted.values()), address)
-    rows: dict[str, dict[str, float]] = {}
-    for one in missing:
-        speed = speeds[_key(one.config)]
-        row = rows.setdefault(one.config.method, {"search": 0.0, "train": 0.0, "evaluate": 0.0, "trials": 0.0})
-        share = PRUNED_SHARE if one.stage == "search" else 1.0 if one.stage == "train" else 0.0
-        hours = share * training_seconds(one.config, speed) / 3600
-        row["search" if one.stage == "search" else "train"] += hours
-        row["evaluate"] += sum(evaluation_seconds(evaluation, speed) for evaluation in one.evaluations) / 3600
-        row["trials"] += one.stage != "evaluate"
-    total = sum(row[stage] for row in rows.values() for stage in ("search", "train", "evaluate"))
-    trained = [one.config for one in missing if one.stage != "evaluate"]
-    longest = max((training_seconds(config, speeds[_key(config)]) / 3600 for config in trained), default=0.0)
+    low, rows, high = (
+        _rows(missing, {key: _scaled(speed, name) for key, speed in speeds.items()}, share)
+        for name, share in zip(("low", "", "high"), SHARES, strict=True)
+    )
+    total_low, total, total_high = (_total(one) for one in (low, rows, high))
+    chain = _longest_chain(study, missing, speeds, at_once)
+    ends = [
+        _longest_chain(study, missing, {k: _scaled(v, n) for k, v in speeds.items()}, at_once) for n in ("low", "high")
+    ]
     return {
         "device": device,
         "at_once": at_once,
         "methods": rows,
         "seconds_per_step": {key: speed["step"] for key, speed in speeds.items()},
         "device_hours": total,
-        "wall_hours": max(total / at_once, longest) if total else 0.0,
+        "device_hours_range": [total_low, total_high],
+        "wall_hours": max(total / at_once, chain),
+        # At best all devices are busy until the longest chain ends; at worst it starts when all else is done.
+        "wall_hours_range": [max(total_low / at_once, ends[0]), total_high / at_once + ends[1]],
+        "chain_hours": chain,
         "disk_bytes": planned_bytes(study, store, at_once, cells),
+        "memory": _memory(wanted.values()),
         "budget_hours": limit,
         "within_budget": limit is None or total <= limit,
     }
+
+
+def counted(study: Study, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
+    """The same without a measurement: passes and floating point operations."""
+    missing = _missing(study, cells, store)
+    rows: dict[str, dict[str, float]] = {}
+    for one in missing:
+        config = one.config
+        row = rows.setdefault(
+            config.method, {"trials": 0.0, "forwards": 0.0, "search": 0.0, "train": 0.0, "evaluate": 0.0}
+        )
+        operations = forward_operations(config.model, config.dataset) / 1e15
+        row["forwards"] = step_count(config).forwards
+        training = steps_of(config) * config.recipe.batch_size * row["forwards"]
+        training += FORWARDS_OF_A_PASS * selection_passes(config)
+        if one.stage != "evaluate":
+            row[one.stage] += operations * training * (PRUNED_SHARE if one.stage == "search" else 1.0)
+            row["trials"] += 1
+        row["evaluate"] += operations * FORWARDS_OF_A_PASS * sum(evaluation.cost for evaluation in one.evaluations)
+    configs = {_key(one.config): one.config for one in missing}
+    return {
+        "methods": rows,
+        "petaflop": _total(rows),
+        "memory": _memory(configs.values()),
+        "disk_bytes": planned_bytes(study, store, 1, cells),
+    }
+
+
+def _scaled(speed: Speed, end: str) -> Speed:
+    factor = speed.get(end, 1.0)
+    return {"step": factor * speed["step"], "pass": factor * speed["pass"]}
+
+
+def _rows(missing: Sequence[Missing], speeds: Mapping[str, Speed], share: float) -> dict[str, dict[str, float]]:
+    rows: dict[str, dict[str, float]] = {}
+    for one in missing:
+        speed = speeds[_key(one.config)]
+        row = rows.setdefault(one.config.method, {"search": 0.0, "train": 0.0, "evaluate": 0.0, "trials": 0.0})
+        if one.stage != "evaluate":
+            part = share if one.stage == "search" else 1.0
+            row[one.stage] += part * training_seconds(one.config, speed) / 3600
+            row["trials"] += 1
+        row["evaluate"] += sum(evaluation_seconds(evaluation, speed) for evaluation in one.evaluations) / 3600
+    return rows
+
+
+def _total(rows: Mapping[str, Mapping[str, float]]) -> float:
+    return sum(row[stage] for row in rows.values() for stage in ("search", "train", "evaluate"))
+
+
+def _longest_chain(study: Study, missing: Sequence[Missing], speeds: Mapping[str, Speed], at_once: int) -> float:
+    """Hours of what cannot be done side by side: a search's generations, then a training, then its longest attack."""
+    searches: dict[str, float] = {}
+    for label, search in study.searches().items():
+        config = study.search_config(label, {})
+        if any(one.stage == "search" and one.config.method == config.method for one in missing):
+            rounds = math.ceil(search.candidates / GENERATION) * min(
+                2, len(search.seeds)
+            )  # other seeds follow the first
+            searches[config.method] = rounds * training_seconds(config, speeds[_key(config)])
+    longest = 0.0
+    for one in missing:
+        speed = speeds[_key(one.config)]
+        seconds = training_seconds(one.config, speed) if one.stage == "train" else 0.0
+        seconds += searches.get(one.config.method, 0.0) if one.waits else 0.0
+        attacks = [
+            evaluation_seconds(attack, speed) / min(at_once, math.ceil(attack.images / attack.piece))
+            for attack in one.evaluations
+        ]
+        longest = max(longest, seconds + max(attacks, default=0.0))
+    return max([longest, *searches.values()]) / 3600
+
+
+def _memory(configs: Any) -> dict[str, dict[str, Any]]:
+    """Of each network and method: the parts of its peak on a GPU, and the smallest usual GPU that holds them."""
+    found = {}
+    for config in configs:
+        parts = step_bytes(config)
+        needed = sum(parts.values()) / 1024**3
+        fitting = [one for one in GIGABYTES if USABLE * one >= needed]
+        found[f"{config.model} {config.method}"] = {
+            **parts,
+            "gigabytes": needed,
+            "gpu": fitting[0] if fitting else None,
+        }
+    return found
 
 
 def describe(cost: Mapping[str, Any]) -> str:
@@ -91,14 +177,45 @@ def describe(cost: Mapping[str, Any]) -> str:
     lines = [f"estimated from a measurement on {cost['device']}, {cost['at_once']} trials at once; in device-hours:"]
     if rows:
         lines.append(columns(("method", "trials", "search", "train", "evaluate"), rows))
-    lines.append(
-        f"{cost['device_hours']:.3g} device-hours, {cost['wall_hours']:.3g} hours of wall time, "
-        f"{size(cost['disk_bytes'])} of disk"
-    )
+    hours, wall = cost["device_hours_range"], cost["wall_hours_range"]
+    lines += [
+        f"{cost['device_hours']:.3g} device-hours ({hours[0]:.3g} to {hours[1]:.3g}), {cost['wall_hours']:.3g} hours "
+        f"of wall time ({wall[0]:.3g} to {wall[1]:.3g}), {size(cost['disk_bytes'])} of disk",
+        f"the longest chain of search, training and evaluation takes {cost['chain_hours']:.3g} hours on any number of "
+        "devices; a range goes from the fastest to the slowest measured step, and from half to all epochs of a search",
+        *_memory_lines(cost["memory"]),
+    ]
     if cost["budget_hours"] is not None:
         verdict = "suffices" if cost["within_budget"] else "does not suffice: the sweep would stop there"
         lines.append(f"the budget of {cost['budget_hours']:g} device-hours {verdict}")
     return "\n".join(lines)
+
+
+def describe_counted(cost: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{row['trials']:.0f}",
+            f"{row['forwards']:.1f}",
+            *(f"{row[stage]:.3g}" for stage in ("search", "train", "evaluate")),
+        )
+        for name, row in cost["methods"].items()
+    ]
+    lines = ["counted, not measured: forwards of a batch in one step, and 10^15 floating point operations:"]
+    if rows:
+        lines.append(columns(("method", "trials", "forwards", "search", "train", "evaluate"), rows))
+    lines.append(f"{cost['petaflop']:.4g} x 10^15 operations, {size(cost['disk_bytes'])} of disk")
+    return "\n".join([*lines, *_memory_lines(cost["memory"])])
+
+
+def _memory_lines(memory: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The neediest network and method, with its sum."""
+    if not memory:
+        return []
+    name, most = max(memory.items(), key=lambda item: item[1]["gigabytes"])
+    parts = " + ".join(f"{part} {most[part] / 1024**3:.1f}" for part in ("activations", "weights", "images", "context"))
+    gpu = f"a GPU of {most['gpu']} GB suffices" if most["gpu"] else "no usual GPU holds it: lower train.batch_size"
+    return [f"GPU memory, counted: at most {most['gigabytes']:.1f} GB, for {name} ({parts}); {gpu}"]
 
 
 def evaluation_seconds(evaluation: Evaluation, speed: Mapping[str, float]) -> float:
@@ -113,12 +230,13 @@ def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]
         if state in ("failed", "collapsed") or (cell.trial is not None and cell.trial in seen):
             continue
         seen.add(cell.trial)
-        if cell.trial is None:
+        waits = cell.trial is None
+        if waits:
             cell = replace(cell, trial="")  # its search has not chosen: nothing of it can be stored
         left = [one for one in evaluations_of(study, cell) if one.record not in evaluated]
         stage = "evaluate" if state == "done" else "train"
         if left or stage == "train":
-            found.append(Missing(cell.config, stage, left))
+            found.append(Missing(cell.config, stage, left, waits))
     for label, search in study.searches().items():
         if any(cell.label == searched(label) and cell.trial is None for cell in cells):
             found += [Missing(study.search_config(label, {}), "search", [])] * (search.candidates * len(search.seeds))
@@ -126,13 +244,15 @@ def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]
 
 
 def _key(config: TrialConfig) -> str:
-    attack = config.recipe.attack
-    return f"{config.model} {config.method} {config.recipe.batch_size} {attack.steps} {config.selection.steps}"
+    recipe = config.recipe
+    computed = " ".join(str(getattr(recipe, name)) for name in COMPUTED if getattr(recipe, name) is not None)
+    facts = f"{config.model} {config.method} {recipe.batch_size} {recipe.attack.steps} {config.selection.steps}"
+    return f"{facts} {computed}".strip()
 
 
 def _measure_all(
     study: Study, configs: Sequence[TrialConfig], address: str | None
-) -> tuple[dict[str, dict[str, float]], int, str]:
+) -> tuple[dict[str, Speed], int, str]:
     """Seconds per step of each configuration, how many trials fit at once, and the device."""
     texts = [config.model_dump_json() for config in configs]
     if address is None:
@@ -147,58 +267,3 @@ def _measure_all(
             task = ray.remote(num_cpus=chosen.cpus, num_gpus=chosen.gpus, max_retries=1)(measure)
             answers = ray.get(task.remote(texts, chosen.cpus, registry.sources()))
     return dict(zip(map(_key, configs), answers["speeds"], strict=True)), at_once, str(answers["device"])
-
-
-def measure(texts: Sequence[str], cpus: float, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Times steps of these configurations on random images, on the device of this process."""
-    for name, source in sources.items():
-        registry.load_source(name, source)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, int(cpus)))
-    try:
-        speeds = [_speed(TrialConfig.model_validate(json.loads(text)), device()) for text in texts]
-    finally:
-        torch.set_num_threads(threads)
-    return {"speeds": speeds, "device": device_name()}
-
-
-def _speed(config: TrialConfig, device: str) -> dict[str, float]:
-    """Seconds of one optimizer step, and of one forward-backward pass per image."""
-
-    facts = dataset_facts(config.dataset)
-    quick = device == "cuda" or models.numbers(config.model, facts.classes, facts.shape) < 10**6
-    sample = config.recipe.batch_size if quick else min(SAMPLE_CPU, config.recipe.batch_size)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (2 * sample, *facts.shape), dtype=torch.uint8, generator=generator)
-    labels = torch.arange(2 * sample) % facts.classes
-    bundle = DataBundle(config.dataset, images, labels, images[:sample], labels[:sample])
-    # Two epochs are timed, neither of them the last one, which is evaluated.
-    epochs = max(3, config.recipe.epochs)
-    recipe = config.recipe.model_copy(update={"batch_size": sample, "steps": None, "epochs": epochs})
-    selection = config.selection.model_copy(
-        update={"validation": 0, "images": None, "every": 10**6, "protocol": "paper"}
-    )
-    wrappers = {name: wrapper for name, wrapper in config.wrappers.items() if not wrapper.needs_files}
-    name = "+".join((composition.parse(config.method)[0], *wrappers))
-    short = config.model_copy(
-        update={
-            "method": name,
-            "wrappers": wrappers,
-            "recipe": recipe,
-            "selection": selection,
-            "train_images": None,
-            "test_images": None,
-        }
-    )
-    with tempfile.TemporaryDirectory(prefix="robustsweep-cost-") as folder:
-        training = Training(short, Path(folder), None, torch.device(device), bundle)
-        training.epoch = max(0, recipe.epochs - 3)  # past every warm-up, short of the last epoch's evaluation
-        training.run_epoch()
-        started = time.perf_counter()
-        training.run_epoch()
-        step = (time.perf_counter() - started) / 2
-        model, steps = training.evaluated_model, 3
-        started = time.perf_counter()
-        pgd_accuracy(model, images[:sample], labels[:sample], epsilon=0.03, step_size=0.01, steps=steps, device=device)
-        single = (time.perf_counter() - started) / (steps + 0.4) / sample
-    return {"step": step * config.recipe.batch_size / sample, "pass": single}

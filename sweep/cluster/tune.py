@@ -71,6 +71,7 @@ class Queue(Unsaved, Searcher):
     def _next(self, trial_id: str) -> Any:
         if time.monotonic() - self._counted > SLOTS_SECONDS:
             self._slots, self._counted = slots(self.resources), time.monotonic()
+            self.work.at_once = self._slots
         # As many again wait beside those that run: a process that ends finds its next piece at once.
         if len(self.assigned) >= 2 * self._slots:
             return None

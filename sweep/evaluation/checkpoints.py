@@ -31,7 +31,7 @@ def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tup
         raise UserError(f"trial {layout.short(trial)} has no checkpoint {checkpoint!r}; stored: {stored}")
     model = assembly.build_model(record.config)
     model.load_state_dict(_checked_weights(store, path, record.checkpoints[checkpoint].sha256))
-    return ready(model, device), record
+    return ready(model, device, record.config.recipe.precision), record
 
 
 def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def diagnose_trial(
         arrays_sha256=hashlib.sha256(packed.getvalue()).hexdigest(),
         commit=commit,
         wall_seconds=time.perf_counter() - started,
-        **made_here({config.dataset: whole.sha256}),
+        **made_here({config.dataset: whole.sha256}, model.evaluated_in),
     )
     # The record comes last: a reader that finds it finds the arrays too.
     store.write(record.arrays_path, packed.getvalue())

@@ -3,7 +3,7 @@
 `open_items` says what can be computed now, `run_item` does one of them in whatever process, and when nothing is left
 `conclude` writes the record. AutoAttack's phases follow one another: the survivors of all images are packed into
 batches before the next phase is cut into items, so the verdicts do not depend on the number of shards. An item saves
-after every batch; a kill loses one batch of one component.
+after every batch, to a remote store every minute; a kill loses what was not saved of one component.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from sweep.evaluation.asked import Evaluation
@@ -21,7 +22,11 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import EvaluationRecord, ShardRecord, pack
 from sweep.trials.provenance import made_here
+from trainers.attack import Verdicts
 from trainers.evaluate import evaluate_phase
+from trainers.perturbation.autoattack import joined_warnings
+
+SAVE_SECONDS = 60.0  # a remote store gets verdicts at most this often, and at the end of an item
 
 
 @dataclass(frozen=True)
@@ -38,23 +43,32 @@ def is_finished(store: Store, evaluation: Evaluation) -> bool:
     return store.usable(EvaluationRecord, evaluation.record) is not None
 
 
-def open_items(store: Store, evaluation: Evaluation) -> list[Item]:
-    """What can be computed now, by any processes; nothing when all phases are complete, or the record is there."""
-    if is_finished(store, evaluation):
-        return []
-    progress = EvaluationProgress(store, evaluation)
+def open_items(
+    store: Store, evaluation: Evaluation, *, shards: int | None = None, progress: EvaluationProgress | None = None
+) -> list[Item]:
+    """What can be computed now, by any processes; nothing when all phases are complete, or the record is there.
+
+    `shards` cuts it into other numbers of items than the evaluation says, which moves no verdict. Who holds the
+    evaluation may keep its `progress`: then a later call reads only what has come since.
+    """
+    if progress is None:
+        if is_finished(store, evaluation):
+            return []
+        progress = EvaluationProgress(store, evaluation)
+    else:
+        progress.look()
     for phase in evaluation.attack.phases:
-        missing = progress.missing(phase)
+        missing = [] if phase in progress.after else progress.missing(phase, shards)
         if missing:
             return [Item(evaluation, phase, first, last) for first, last in missing]
         progress.finish(phase)
     return []
 
 
-def conclude(store: Store, evaluation: Evaluation) -> EvaluationRecord:
+def conclude(store: Store, evaluation: Evaluation, progress: EvaluationProgress | None = None) -> EvaluationRecord:
     """The record, written from complete phases unless it is there; what it was made of goes afterwards."""
-    if not is_finished(store, evaluation):
-        progress = EvaluationProgress(store, evaluation)
+    if progress is not None or not is_finished(store, evaluation):
+        progress = progress or EvaluationProgress(store, evaluation)
         for phase in evaluation.attack.phases:
             progress.finish(phase)
         store.write_record(progress.record())
@@ -95,6 +109,7 @@ def run_item(
     for phase in attack.phases[: attack.phases.index(item.phase)]:
         progress.finish(phase)
     survivors = torch.from_numpy(progress.survivors())
+    unsaved = Unsaved(store, evaluation, item.phase, commit, made_here(data, getattr(model, "evaluated_in", None)))
     for first, last in progress.missing(item.phase):
         for start in range(max(first, item.first), min(last, item.last), evaluation.piece):
             end = min(start + evaluation.piece, last, item.last)
@@ -111,18 +126,49 @@ def run_item(
                 batch_size=evaluation.batch_size,
                 checks=start == 0 and item.phase == "clean",
             )
-            store.write_record(
-                ShardRecord(
-                    folder=evaluation.folder,
-                    first=start,
-                    last=end,
-                    phase=item.phase,
-                    correct=pack(found.correct.numpy()),
-                    clean=None if found.clean is None else pack(found.clean.numpy()),
-                    warnings=tuple(found.warnings),
-                    seconds=time.perf_counter() - started,
-                    commit=commit,
-                    **made_here(data),
-                )
-            )
+            unsaved.add(start, end, found, time.perf_counter() - started)
             yield end - item.first
+        unsaved.save()
+
+
+class Unsaved:
+    """Verdicts of consecutive batches that make one shard: in a folder each batch, elsewhere those of a minute.
+
+    A remote store takes as long for one small file as a GPU for many images.
+    """
+
+    def __init__(
+        self, store: Store, evaluation: Evaluation, phase: str, commit: str | None, made: Mapping[str, Any]
+    ) -> None:
+        self.store, self.evaluation, self.phase, self.commit, self.made = store, evaluation, phase, commit, made
+        self.found: list[Verdicts] = []
+        self.first = self.last = 0
+        self.seconds = 0.0
+
+    def add(self, first: int, last: int, found: Verdicts, seconds: float) -> None:
+        if not self.found:
+            self.first = first
+        self.found.append(found)
+        self.last, self.seconds = last, self.seconds + seconds
+        if self.store.local("") is not None or self.seconds > SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        if not self.found:
+            return
+        clean = [one.clean.numpy() for one in self.found if one.clean is not None]
+        self.store.write_record(
+            ShardRecord(
+                folder=self.evaluation.folder,
+                first=self.first,
+                last=self.last,
+                phase=self.phase,
+                correct=pack(np.concatenate([one.correct.numpy() for one in self.found])),
+                clean=pack(np.concatenate(clean)) if clean else None,
+                warnings=tuple(joined_warnings([text for one in self.found for text in one.warnings])),
+                seconds=self.seconds,
+                commit=self.commit,
+                **self.made,
+            )
+        )
+        self.found, self.seconds = [], 0.0

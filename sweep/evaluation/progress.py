@@ -20,8 +20,12 @@ class EvaluationProgress:
         self.clean: np.ndarray | None = None
         self.after: dict[str, np.ndarray] = {}
         self.finished: list[ShardRecord] = []
+        self.look()
+
+    def look(self) -> None:
+        """What the store has by now; phases that were read stay read, however often one looks."""
         self._paths: dict[str, list[str]] = {}
-        for path in store.paths(evaluation.folder):
+        for path in self.store.paths(self.evaluation.folder):
             if name := layout.shard_name(path):
                 self._paths.setdefault(name.phase, []).append(path)
         self._shards: dict[str, list[ShardRecord]] = {}
@@ -33,11 +37,11 @@ class EvaluationProgress:
             self._shards[phase] = sorted(filter(None, found), key=lambda shard: (shard.first, shard.last))
         return self._shards[phase]
 
-    def missing(self, phase: str) -> list[tuple[int, int]]:
-        """The ranges without a shard, cut so that the phase has about as many items as the evaluation has shards."""
+    def missing(self, phase: str, shards: int | None = None) -> list[tuple[int, int]]:
+        """The ranges without a shard, cut into about so many items; as many as the evaluation says unless given."""
         count = int(self.alive.sum())
         piece = self.evaluation.piece
-        length = piece * max(1, math.ceil(math.ceil(count / piece) / self.evaluation.shards))
+        length = piece * max(1, math.ceil(math.ceil(count / piece) / (shards or self.evaluation.shards)))
         gaps, position = [], 0
         for first, last in [*((shard.first, shard.last) for shard in self.shards(phase)), (count, count)]:
             gaps += [(start, min(start + length, first)) for start in range(position, first, length)]
@@ -46,6 +50,8 @@ class EvaluationProgress:
 
     def finish(self, phase: str) -> None:
         """Read a complete phase: who survives it."""
+        if phase in self.after:
+            return
         where = np.flatnonzero(self.alive)
         for shard in self.shards(phase):
             images = where[shard.first : shard.last]
@@ -86,6 +92,8 @@ class EvaluationProgress:
             commit=first.commit,
             device=first.device,
             device_kind=first.device_kind,
+            devices=tuple(dict.fromkeys(one for shard in self.finished for one in shard.devices or (shard.device,))),
+            precision=first.precision,
             threads=first.threads,
             data=first.data,
         )

@@ -73,6 +73,8 @@ class Provenance(Part):
     commit: str | None = None
     device: str = ""
     device_kind: str = ""  # cpu or cuda
+    devices: tuple[str, ...] = ()  # all that took part, in the order in which they began
+    precision: str = ""  # of the network: ieee, tf32 or bf16
     threads: int | None = None
     data: dict[str, str] = {}  # SHA-256 of the data set as it was loaded, and of files that came with it, by name
     command: str | None = None

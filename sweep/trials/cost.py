@@ -31,13 +31,20 @@ def epochs(config: TrialConfig) -> int:
     return config.recipe.epochs if steps is None else -(-steps // batches(config))
 
 
-def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
-    recipe, selection = config.recipe, config.selection
-    steps = recipe.steps or recipe.epochs * batches(config)
-    evaluations = steps / batches(config) / selection.every
+def selection_passes(config: TrialConfig) -> float:
+    """Passes of images through the network to measure epochs: of those that the protocol looks at alone."""
+    selection, length = config.selection, epochs(config)
     test = selection.images or config.test_images or dataset_facts(config.dataset).test_images
-    per_image = speed["pass"] * (selection.steps + 0.4)
-    return steps * speed["step"] + evaluations * (test + selection.validation) * per_image
+    images = selection.validation + (test if selection.protocol == "paper" else 0)
+    return sum(selection.measures(epoch, length) for epoch in range(length)) * images * (selection.steps + 0.4)
+
+
+def steps_of(config: TrialConfig) -> int:
+    return config.recipe.steps or config.recipe.epochs * batches(config)
+
+
+def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
+    return steps_of(config) * speed["step"] + selection_passes(config) * speed["pass"]
 
 
 def budget_hours(text: str | None) -> float | None:

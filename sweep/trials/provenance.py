@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from trainers.precision import used_precision
+
 # Whatever can move a result, and the two that say who computed it.
 PACKAGES = ("ray", "robustsweep", "pyautoattack", "optuna", "numpy", "scikit-learn")
 
@@ -41,12 +43,17 @@ def device_name() -> str:
     return f"cpu {platform.machine()}"
 
 
-def made_here(data: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a record says of the process that made it, and of the data by their SHA-256."""
+def made_here(data: Mapping[str, str] | None = None, precision: str | None = None) -> dict[str, Any]:
+    """What a record says of the process that made it, and of the data by their SHA-256.
+
+    `precision` is what was asked for; the record says what this device makes of it.
+    """
     return {
         "versions": versions(),
         "device": device_name(),
         "device_kind": device(),
+        "devices": (device_name(),),
+        "precision": used_precision(precision, device()),
         "threads": torch.get_num_threads(),
         "data": dict(data or {}),
     }

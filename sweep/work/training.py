@@ -15,7 +15,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records import CandidateRecord, Checkpoint, CurveRow, Progress, TrialRecord
 from sweep.trials.identity import NUMERICS_VERSION
-from sweep.trials.provenance import device, made_here
+from sweep.trials.provenance import device, device_name, made_here
 from trainers.assembly import data_sha256
 from trainers.train import train
 
@@ -78,6 +78,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         folder=folder,
         data_dir=place.setting.data_dir,
         device=device(),
+        device_name=device_name(),
         on_epoch=after_epoch,
         on_resume=after_resume,
         data=data,
@@ -106,7 +107,7 @@ def _record(
         wall_seconds=max(seconds, outcome["train_seconds"]),
         commit=place.setting.commit,
         command=task.retry_command(place.setting.command),
-        **made_here(data),
+        **made_here(data, task.config.recipe.precision) | {"devices": tuple(outcome["devices"])},
     )
 
 

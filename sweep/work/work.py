@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of
 from sweep.evaluation.items import conclude, open_items
+from sweep.evaluation.progress import EvaluationProgress
 from sweep.search.search import Search
 from sweep.search.stored import POLL_SECONDS, OpenSearches, store_search
 from sweep.store import layout
@@ -35,6 +36,7 @@ class OpenEvaluation:
     cell: planned.Cell
     evaluation: Evaluation
     not_before: float = 0.0
+    progress: EvaluationProgress | None = None  # as far as it was read, since it is ours
     pieces_left: int = 0  # of its present phase
     broken: bool = False  # one of its pieces failed for good
 
@@ -66,6 +68,7 @@ class Work:
         self.failed: list[Failure] = []
         self.done: Counter[str] = Counter()
         self.best: dict[str, float] = {}
+        self.at_once = 1  # tasks that the devices hold, as the cluster is now
         self.pace = Pace()
         self.leases = HeldLeases(store)
         self.chosen = planned.chosen_values(study, store)
@@ -298,7 +301,11 @@ class Work:
 
     def _open_phase(self, opened: OpenEvaluation) -> None:
         """Queue the pieces of the next phase; without any, the evaluation's record is written."""
-        items = open_items(self.store, opened.evaluation)
+        items = open_items(
+            self.store, opened.evaluation, shards=self._shards(opened.evaluation), progress=opened.progress
+        )
+        if opened.progress is None and items:
+            opened.progress = EvaluationProgress(self.store, opened.evaluation)
         opened.pieces_left = len(items)
         share = 1 / max(1, len(items)) / len(opened.evaluation.attack.phases)
         cell = opened.cell
@@ -306,8 +313,13 @@ class Work:
             piece = EvaluationPiece(cell.label, cell.config, opened.evaluation.trial, item=item, share=share)
             self.ready.add(piece)
         if not items:
-            conclude(self.store, opened.evaluation)
+            conclude(self.store, opened.evaluation, opened.progress)
             self._close_evaluation(opened)
+
+    def _shards(self, evaluation: Evaluation) -> int:
+        """Near the end a phase is cut for all devices, so that none idles while one does the last evaluation."""
+        left = len(self.ready) + len(self._evaluations) + len(self._begun)
+        return max(evaluation.shards, self.at_once if left < 2 * self.at_once else 1)
 
     def _close_evaluation(self, opened: OpenEvaluation) -> None:
         del self._begun[opened.lease]

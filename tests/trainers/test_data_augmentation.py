@@ -7,9 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch import Tensor
 
 from trainers.config import Augmentation
-from trainers.data.augmentation import _rotated, augment
+from trainers.data.augmentation import _rotated, augment, augmentation_draws
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -18,6 +19,10 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def distinct_image(side: int = 8) -> torch.Tensor:
     return torch.randint(1, 255, (3, side, side), generator=generator(9), dtype=torch.uint8)
+
+
+def augmented(images: Tensor, augmentation: Augmentation, source: torch.Generator) -> Tensor:
+    return augment(images, augmentation, augmentation_draws(augmentation, len(images), source))
 
 
 @pytest.mark.parametrize(("crop", "mode"), [("reflect", "reflect"), ("zero", "constant")])
@@ -29,7 +34,7 @@ def test_crops_are_exactly_the_windows_of_the_padded_image_all_equally_often(cro
         for row in range(5)
         for column in range(5)
     }
-    batch = augment(image.expand(2500, 3, 8, 8), Augmentation(crop=crop, padding=2), generator())
+    batch = augmented(image.expand(2500, 3, 8, 8), Augmentation(crop=crop, padding=2), generator())
     found = [windows[moved.contiguous().numpy().tobytes()] for moved in batch]  # a KeyError is the failure
     counts = [found.count(window) for window in windows.values()]
     assert min(counts) > 60 and max(counts) < 145  # 100 expected
@@ -37,7 +42,7 @@ def test_crops_are_exactly_the_windows_of_the_padded_image_all_equally_often(cro
 
 def test_half_of_the_images_are_flipped() -> None:
     image = distinct_image()
-    batch = augment(image.expand(1000, 3, 8, 8), Augmentation(flip=True), generator())
+    batch = augmented(image.expand(1000, 3, 8, 8), Augmentation(flip=True), generator())
     flipped = sum(bool(torch.equal(moved, image.flip(2))) for moved in batch)
     kept = sum(bool(torch.equal(moved, image)) for moved in batch)
     assert flipped + kept == 1000 and 430 < flipped < 570
@@ -57,7 +62,7 @@ def test_rotation_is_the_one_of_torchvision_on_pillow_images(degrees: float) -> 
 
 def test_rotation_stays_within_its_limit_and_fills_with_zero() -> None:
     images = torch.full((400, 1, 32, 32), 255, dtype=torch.uint8)
-    turned = augment(images, Augmentation(rotation=15.0), generator())
+    turned = augmented(images, Augmentation(rotation=15.0), generator())
     corners = turned[:, 0, [0, 0, 31, 31], [0, 31, 0, 31]]
     assert (corners == 0).any(1).float().mean() > 0.7 and set(turned.unique().tolist()) == {0, 255}
     assert (turned[:, 0, 8:24, 8:24] == 255).all()
@@ -65,7 +70,7 @@ def test_rotation_stays_within_its_limit_and_fills_with_zero() -> None:
 
 def test_crop_flip_and_rotation_equal_torchvisions_steps_one_after_the_other() -> None:
     image, count = distinct_image(32), 40
-    together = augment(
+    together = augmented(
         image.expand(count, 3, 32, 32), Augmentation(crop="zero", padding=4, flip=True, rotation=15.0), generator(5)
     )
     draws = torch.rand(4, count, generator=generator(5))
@@ -82,5 +87,5 @@ def test_crop_flip_and_rotation_equal_torchvisions_steps_one_after_the_other() -
 def test_no_augmentation_returns_the_images_untouched_and_draws_nothing() -> None:
     images, source = distinct_image()[None], generator()
     before = source.get_state()
-    assert augment(images, Augmentation(padding=4), source) is images
+    assert augmented(images, Augmentation(padding=4), source) is images
     assert torch.equal(before, source.get_state())

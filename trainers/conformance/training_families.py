@@ -43,7 +43,7 @@ def at_iteration(case: Case) -> dict[str, Any]:
     for _ in range(len(case.expected.get("losses_adv_clean", (0, 0)))):
         result = training_step(model, optimizer, composition.build("at"), _batch(case), attack)
         assert result.clean_logits is not None
-        pairs.append([result.loss, F.cross_entropy(result.clean_logits, case.labels).item()])
+        pairs.append([result.loss.item(), F.cross_entropy(result.clean_logits, case.labels).item()])
     return {"losses_adv_clean": pairs, "state_after": state(network)}
 
 

@@ -10,30 +10,37 @@ from torch import Generator, Tensor
 from trainers.config import Augmentation
 
 
-def augment(images: Tensor, augmentation: Augmentation, generator: Generator) -> Tensor:
+def augmentation_draws(augmentation: Augmentation, count: int, generator: Generator) -> Tensor | None:
+    """The random numbers for so many images, of a CPU generator so that every device sees the same; None without need.
+
+    For one batch, of shape (4, count); those of several batches may be joined and moved to a device at once.
+    """
+    needed = _padding(augmentation) or augmentation.flip or augmentation.rotation
+    return torch.rand(4, count, generator=generator) if needed else None
+
+
+def augment(images: Tensor, augmentation: Augmentation, draws: Tensor | None) -> Tensor:
     """Images (N, C, H, W) of any type, cropped, then flipped, then rotated, as torchvision's transforms do in turn.
 
-    The few random numbers come from a CPU generator, so every device sees the same ones. A rotated pixel takes the
-    value of the nearest source pixel; what comes from outside is 0.
+    `draws` are on the images' device. A rotated pixel takes the value of the nearest source pixel; what comes from
+    outside is 0.
     """
-    count, _, height, width = images.shape
-    padding = augmentation.padding if augmentation.crop != "none" else 0
-    if not padding and not augmentation.flip and not augmentation.rotation:
+    if draws is None:
         return images
-    draws = torch.rand(4, count, generator=generator)
-    device = images.device
+    count, _, height, width = images.shape
+    padding, device = _padding(augmentation), images.device
     rows = torch.arange(height, device=device).view(1, height, 1).expand(count, height, 1)
     columns = torch.arange(width, device=device).view(1, 1, width).expand(count, 1, width)
     inside: Tensor | None = None
     if augmentation.rotation:
         angles = (draws[3] * 2 - 1) * augmentation.rotation
-        rows, columns = _rotated(angles.to(device), height, width)
+        rows, columns = _rotated(angles, height, width)
         inside = _within(rows, height) & _within(columns, width)
     if augmentation.flip:
-        flipped = (draws[2] < 0.5).to(device).view(count, 1, 1)
+        flipped = (draws[2] < 0.5).view(count, 1, 1)
         columns = torch.where(flipped, width - 1 - columns, columns)
     if padding:
-        shifts = (draws[:2] * (2 * padding + 1)).long().to(device) - padding
+        shifts = (draws[:2] * (2 * padding + 1)).long() - padding
         rows = rows + shifts[0].view(count, 1, 1)
         columns = columns + shifts[1].view(count, 1, 1)
         if augmentation.crop == "zero":
@@ -44,6 +51,10 @@ def augment(images: Tensor, augmentation: Augmentation, generator: Generator) ->
     samples = torch.arange(count, device=device).view(count, 1, 1)
     moved = images[samples, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
     return moved.contiguous() if inside is None else moved * inside.unsqueeze(1)
+
+
+def _padding(augmentation: Augmentation) -> int:
+    return augmentation.padding if augmentation.crop != "none" else 0
 
 
 def _within(positions: Tensor, size: int) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 from trainers.config import Augmentation
-from trainers.data.augmentation import augment
+from trainers.data.augmentation import augment, augmentation_draws
 from trainers.data.bundle import DataBundle
+from trainers.transfer import moved
 
 
 def derived_seed(seed: int, purpose: str, epoch: int = 0) -> int:
@@ -46,13 +47,23 @@ class TrainingImages:
         return math.ceil(samples / self.batch_size)
 
     def epoch(self, epoch: int, dtype: torch.dtype = torch.float32) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(images in [0, 1], labels, positions in the training set or -1 for a synthetic image) of each batch."""
+        """(images in [0, 1], labels, positions in the training set or -1 for a synthetic image) of each batch.
+
+        All random numbers of the epoch are drawn on the CPU, the same for every device, and moved there at its start.
+        """
         order = generator_for(self.seed, "order", epoch)
         augmentation = generator_for(self.seed, "augmentation", epoch)
         permutation = torch.randperm(len(self.data.train_images), generator=order)
-        for indices, synthetic in self._batches(permutation, order):
-            images, labels = self._gather(indices, synthetic)
-            yield augment(images, self.augmentation, augmentation).to(dtype).div_(255), labels, indices
+        planned = list(self._batches(permutation, order))
+        sizes = [len(indices) for indices, _ in planned]
+        device = self.data.train_images.device
+        positions = moved(torch.cat([indices for indices, _ in planned]), device).split(sizes)
+        drawn = [augmentation_draws(self.augmentation, size, augmentation) for size in sizes]
+        known = [one for one in drawn if one is not None]
+        draws = moved(torch.cat(known, dim=1), device).split(sizes, dim=1) if known else drawn
+        for (indices, synthetic), places, numbers in zip(planned, positions, draws, strict=True):
+            images, labels = self._gather(indices, places, synthetic)
+            yield augment(images, self.augmentation, numbers).to(dtype).div_(255), labels, places
 
     def _batches(self, permutation: Tensor, order: Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
         synthetic = self.data.synthetic
@@ -70,12 +81,14 @@ class TrainingImages:
             # Aligned with `indices`: which synthetic image stands where -1 does.
             yield indices, torch.cat([torch.full((len(chosen),), -1), positions])[mixed]
 
-    def _gather(self, indices: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _gather(self, indices: Tensor, places: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`places` are the indices on the images' device."""
         device = self.data.train_images.device
-        positions = indices.clamp(min=0).to(device)
+        positions = places.clamp(min=0)
         images, labels = self.data.train_images[positions], self.data.train_labels[positions]
         if synthetic is not None and self.data.synthetic is not None:
-            drawn = indices < 0
+            drawn = torch.nonzero(indices < 0).flatten()
             extra_images, extra_labels = self.data.synthetic.take(synthetic[drawn])
-            images[drawn.to(device)], labels[drawn.to(device)] = extra_images.to(device), extra_labels.to(device)
+            where = moved(drawn, device)
+            images[where], labels[where] = moved(extra_images, device), moved(extra_labels, device)
         return images, labels

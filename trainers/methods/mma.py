@@ -13,6 +13,7 @@ from trainers.method import Method, hyperparameter
 class MMA(Method):
     mode = "eval"  # of the PGD part; the bisection sees the training mode, as in the official code
     passes = 3.0
+    fixed_shapes = False  # only the correct part of a batch is attacked
 
     d_max: float = hyperparameter(0.1255, low=0.0, high=1.0)  # beyond this margin a sample adds no loss
     min_radius: float = hyperparameter(0.005, low=0.0, high=1.0)  # where a new or misclassified sample starts
@@ -38,11 +39,10 @@ class MMA(Method):
         correct = losses.soft_logit_margin(clean_logits, batch.labels) < 0
         mixed = batch.images.clone()
         radii = torch.zeros(len(mixed), dtype=mixed.dtype, device=mixed.device)
-        if correct.any():
-            before = self._recall(batch)[correct].to(mixed)
-            mixed[correct], radii[correct] = self._bisect(
-                model, batch.images[correct], batch.labels[correct], attack, before
-            )
+        where = torch.nonzero(correct).flatten()  # asked for once: a mask would make the host wait at each use
+        if len(where):
+            before = self._recall(batch)[where].to(mixed)
+            mixed[where], radii[where] = self._bisect(model, batch.images[where], batch.labels[where], attack, before)
         self._remember(batch, radii)
         return mixed, ~correct | (radii < self.d_max)
 
@@ -66,11 +66,10 @@ class MMA(Method):
         return images + radii.view(per_image) * unit, radii  # not clipped, as in the official code
 
     def _recall(self, batch):
-        stored = batch.state["radii"]
-        radii = stored[batch.indices.clamp(min=0).to(stored.device)].to(batch.indices.device)
+        radii = batch.state["radii"][batch.indices.clamp(min=0)]
         return torch.where(batch.indices >= 0, radii, 0.0).clamp(min=self.min_radius)
 
     def _remember(self, batch, radii):
         stored = batch.state["radii"]
-        real = batch.indices >= 0  # synthetic images have no place of their own
-        stored[batch.indices[real].to(stored.device)] = radii[real].to(stored)
+        real = torch.nonzero(batch.indices >= 0).flatten()  # synthetic images have no place of their own
+        stored[batch.indices[real]] = radii[real].to(stored)

@@ -13,6 +13,8 @@ import torch
 from pyautoattack.square import SquareAttack
 from torch import Tensor
 
+from trainers.transfer import moved
+
 
 class RememberingSquare(SquareAttack):
     def attack_single_run(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,44 +39,39 @@ class RememberingSquare(SquareAttack):
         images, labels, best, margins = images[active], labels[active], best[active], margins[active]
         lower, upper = images - self.eps, images + self.eps
         changed = torch.zeros(len(active), dtype=torch.long, device=images.device)
+        steps = 2.0 * self.eps * signs.to(images.device).view(-1, channels, 1, 1)
         tried: dict[tuple[float, ...], int] = {}
         for query in range(self.n_queries):
-            if len(active) == 0:
-                break
-            queries[active] += 1.0
             side = self.side(query, channels, height, width)
             row = int((height - side) * draws[query, 0])
             column = int((width - side) * draws[query, 1])
             proposal = (side, row, column, *signs[query].tolist())
             last, tried[proposal] = tried.get(proposal, -1), query
-            asked = torch.nonzero(changed >= last).flatten()
-            if len(asked) == 0:
-                continue
             window = (slice(None), slice(None), slice(row, row + side), slice(column, column + side))
-            step = 2.0 * self.eps * signs[query].to(images.device).view(-1, 1, 1)
-            current = best[window][asked]
-            changes = torch.clamp(
-                torch.min(torch.max(current + step, lower[window][asked]), upper[window][asked]), 0.0, 1.0
-            )
-            moved = torch.nonzero((changes != current).flatten(1).any(dim=1)).flatten()
-            if len(moved) == 0:
-                continue
-            asked = asked[moved]
-            trial = best[asked]
-            trial[window] = changes[moved]
-            margin = self._margins(trial, labels[asked])
-            better = torch.nonzero((margin < margins[asked]) | (margin <= 0.0)).flatten()
-            if len(better) == 0:
-                continue
-            accepted = asked[better]
-            best[accepted] = trial[better]
-            margins[accepted] = margin[better]
-            changed[accepted] = query
-            if bool((margins[accepted] <= 0.0).any()):
-                fooled, kept = margins <= 0.0, margins > 0.0
+            current = best[window]
+            changes = torch.clamp(torch.min(torch.max(current + steps[query], lower[window]), upper[window]), 0.0, 1.0)
+            moves = (changes != current).flatten(1).any(dim=1) & (changed >= last)
+            # The host waits for the device once in a query, here: who still stands, and who of them is to be asked.
+            stands, moves = torch.stack([margins > 0.0, moves]).cpu()
+            if not stands.all():
+                fooled, kept = (moved(torch.nonzero(mask).flatten(), images.device) for mask in (~stands, stands))
                 result[active[fooled]] = best[fooled]
                 active, labels, best, margins = active[kept], labels[kept], best[kept], margins[kept]
-                lower, upper, changed = lower[kept], upper[kept], changed[kept]
+                lower, upper, changed, changes = lower[kept], upper[kept], changed[kept], changes[kept]
+                moves = moves[stands]
+            if len(active) == 0:
+                break
+            queries[active] += 1.0
+            asked = moved(torch.nonzero(moves).flatten(), images.device)
+            if len(asked) == 0:
+                continue
+            trial = best[asked]
+            trial[window] = changes[asked]
+            margin = self._margins(trial, labels[asked])
+            better = (margin < margins[asked]) | (margin <= 0.0)
+            best[asked] = torch.where(better.view(-1, 1, 1, 1), trial, best[asked])
+            margins[asked] = torch.where(better, margin, margins[asked])
+            changed[asked] = torch.where(better, query, changed[asked])
         result[active] = best
         return queries, result
 

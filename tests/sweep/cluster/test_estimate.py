@@ -3,8 +3,11 @@
 import pytest
 
 from sweep.cluster import estimate as estimates
-from sweep.cluster.estimate import describe, estimate, measure
+from sweep.cluster.estimate import counted, describe, describe_counted, estimate
+from sweep.cluster.speed import measure
+from sweep.evaluation.asked import evaluations_of
 from sweep.store.opening import open_store
+from sweep.studies.model import Study
 from sweep.trials.cells import expand
 from tests import records
 from tests.sweep.tiny_study import TINY, tiny
@@ -42,8 +45,8 @@ def test_hours_grow_with_epochs_seeds_and_images(tmp_path, measured):
 
 def test_a_training_by_hand(tmp_path, measured):
     found = hours(tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0]), open_store(tmp_path / "store"))
-    # 120 training images in 4 batches, 3 epochs; after each 40 test and 40 held-out images, one step and one forward.
-    training = 3 * 4 * 0.01 + 3 * (40 + 40) * 0.001 * 1.4
+    # 120 training images in 4 batches, 3 epochs; after each 40 held-out images, one step and one forward.
+    training = 3 * 4 * 0.01 + 3 * 40 * 0.001 * 1.4
     assert found["methods"]["at"]["train"] == pytest.approx(training / 3600)
 
 
@@ -71,6 +74,43 @@ def test_when_only_evaluations_are_left_no_training_is_waited_for(tmp_path, meas
 def test_a_column_that_waits_for_its_search_has_its_own_evaluations(tmp_path, measured):
     found = hours(tiny(tmp_path), open_store(tmp_path / "store"))["methods"]
     assert found["sovr"]["evaluate"] == pytest.approx(2 * found["at"]["evaluate"])
+
+
+def test_the_wall_time_holds_the_chain_of_search_training_and_evaluation(tmp_path, measured):
+    study, store = tiny(tmp_path), open_store(tmp_path / "store")
+    found = hours(study, store)
+    training = (3 * 4 * 0.01 + 3 * 40 * 0.001 * 1.4) / 3600  # as above; the search's own epochs are the study's
+    search = study.search_config("sovr", {})
+    assert search.recipe.epochs == 3 and search.selection.steps == 1
+    # Six candidates come in two generations, then a training, then the longest attack on its one piece of images.
+    attack = max(one.cost for cell in expand(study)[:1] for one in evaluations_of(study, cell)) * 0.001 / 3600
+    assert found["chain_hours"] == pytest.approx(2 * training + training + attack)
+    low, high = found["wall_hours_range"]
+    assert low <= found["wall_hours"] <= high and found["wall_hours"] >= found["chain_hours"]
+    low, high = found["device_hours_range"]
+    assert low < found["device_hours"] < high  # the search may be pruned more or less
+
+
+def test_without_a_measurement_passes_and_operations_are_counted(tmp_path):
+    study, store = (
+        tiny(tmp_path, methods={"st": {}, "at": {}, "trades": {}}, search=None),
+        open_store(tmp_path / "store"),
+    )
+    found = counted(study, expand(study), store)
+    rows = found["methods"]
+    # One attack step: a forward and a backward to the pixels, beside the three of an update and the logging forward.
+    assert rows["st"]["forwards"] == pytest.approx(4, abs=0.1) and rows["at"]["forwards"] == pytest.approx(6, abs=0.1)
+    assert rows["st"]["train"] < rows["at"]["train"] < rows["trades"]["train"]
+    assert found["petaflop"] > 0 and "counted, not measured" in describe_counted(found)
+
+
+def test_memory_is_that_of_the_activations_held_at_once(tmp_path):
+    study = Study.load("cifar10_ddpm")
+    found = counted(study, expand(study), open_store(tmp_path / "store"))["memory"]
+    plain, two = (found[f"wrn_28_10_silu {name}+ddpm"] for name in ("at", "trades"))
+    assert two["activations"] == pytest.approx(2 * plain["activations"], rel=0.02)  # clean and attacked, both kept
+    assert plain["activations"] / 1024**3 == pytest.approx(27.6, abs=0.1)  # of 1024 images, as a real forward keeps
+    assert (plain["gpu"], two["gpu"]) == (40, 80)
 
 
 def test_a_budget_that_is_too_small_is_said(tmp_path, measured):

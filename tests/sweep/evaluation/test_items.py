@@ -7,6 +7,7 @@ import torch
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.items import conclude, missing_images, open_items, run_item
+from sweep.evaluation.progress import EvaluationProgress
 from sweep.store.encoding import NewerRecord, encode
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
@@ -217,3 +218,34 @@ def test_verdicts_of_a_large_benchmark_are_small(tmp_path):
         sizes.append(len(store.read(wanted.record)))
     # AutoAttack thrice, as in the paper's suite, and 17 others.
     assert 100 * (17 * sizes[0] + 3 * sizes[1]) < 50e6 / 3
+
+
+class RemoteStore(FolderStore):
+    """Answers like one that is not a folder, and counts what it is told to keep."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.writes = 0
+
+    def local(self, path):
+        return None
+
+    def write(self, path, data):
+        self.writes += 1
+        super().write(path, data)
+
+
+def test_however_a_phase_is_cut_the_verdicts_are_the_same_and_a_remote_store_gets_one_shard_an_item(
+    tmp_path, problem, undisturbed
+):
+    model, images, labels = problem
+    store, wanted, progress, cut = RemoteStore(tmp_path), asked("autoattack"), None, []
+    while items := open_items(store, wanted, shards=3 - len(cut) % 2, progress=progress):
+        progress = progress or EvaluationProgress(store, wanted)
+        cut.append(len(items))
+        for item in items:
+            list(run_item(store, item, model, images, labels))
+    assert cut[:2] == [3, 2] and store.writes == sum(cut)
+    found = conclude(store, wanted, progress)
+    assert np.array_equal(found.survivors, undisturbed.correct.numpy())
+    assert found.devices == (found.device,) and found.precision == "ieee"

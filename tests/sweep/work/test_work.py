@@ -1,6 +1,9 @@
 """The order of a sweep's work, and its leases, without a Ray cluster."""
 
 import math
+from collections import Counter
+
+import pytest
 
 from sweep.cluster.devices import TrialResources
 from sweep.cluster.tune import Queue
@@ -321,3 +324,19 @@ def test_a_broken_record_is_computed_again(tmp_path):
     (again,) = drain(second := Work(study, store))
     assert again.task == assigned.task
     second.close()
+
+
+@pytest.mark.parametrize(("at_once", "cut"), [(2, 1), (4, 4)])
+def test_the_last_evaluations_are_cut_for_all_devices(tmp_path, at_once, cut):
+    """Six are left: two devices have enough to do with whole ones, four would end up waiting for the last."""
+    evaluation = {"attacks": ["autoattack"], "epsilon": "0.1", "batch_size": 5, "checkpoints": ["last"]}
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(6)), evaluation=evaluation)
+    store = open_store(tmp_path / "store")
+    work = Work(study, store)
+    work.at_once = at_once
+    for assigned in drain(work):
+        finish(work, store, assigned)
+    pieces = drain(work)
+    assert stages(pieces) == ["evaluate"] * len(pieces)
+    assert {*Counter(one.task.trial for one in pieces).values()} == {cut} and len(pieces) == 6 * cut
+    work.close()
