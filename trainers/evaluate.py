@@ -18,6 +18,7 @@ from trainers.perturbation.linf import (
     keyed_pgd,
 )
 from trainers.perturbation.noise import keyed_uniform
+from trainers.values import NormName
 
 MARGIN_TARGETS = 3  # of AutoAttack's nine: the classes with the highest logits decide nearly every image
 
@@ -57,6 +58,7 @@ def pgd_accuracy(
     step_size: float,
     steps: int,
     loss: str = "ce",
+    norm: NormName = "linf",
     seed: int = 0,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
@@ -68,7 +70,16 @@ def pgd_accuracy(
         batch, wanted = pixels(images[part], device), labels[part].to(device)
         indices = torch.arange(first, first + len(batch), device=device)
         adversarial = keyed_pgd(
-            model, batch, wanted, indices, epsilon=epsilon, step_size=step_size, steps=steps, loss=loss, seed=seed
+            model,
+            batch,
+            wanted,
+            indices,
+            epsilon=epsilon,
+            step_size=step_size,
+            steps=steps,
+            loss=loss,
+            norm=norm,
+            seed=seed,
         )
         with batchnorm_mode(model, "eval"):
             right += int(correct_predictions(model, adversarial, wanted).sum())
@@ -83,6 +94,7 @@ def margin_accuracy(
     epsilon: float,
     step_size: float,
     steps: int,
+    norm: NormName = "linf",
     seed: int = 0,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
@@ -112,7 +124,12 @@ def margin_accuracy(
                 wanted[left],
                 targets[left, number],
                 LinfAttack(
-                    epsilon, step_size, steps, mode="eval", draw=partial(keyed_uniform, seed + number, indices[left])
+                    epsilon,
+                    step_size,
+                    steps,
+                    mode="eval",
+                    draw=partial(keyed_uniform, seed + number, indices[left]),
+                    norm=norm,
                 ),
             )
             with batchnorm_mode(model, "eval"):

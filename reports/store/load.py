@@ -116,9 +116,14 @@ class ReportData:
         if len(found) < 2:
             return found[0] if found else None
         names = [study] if study else list(self.cells.loc[self.cells["trial"] == trial, "study"])
-        asked = [(one.epsilon, one.images) for one in (self.manifests[name].evaluation for name in names)]
+        manifests = [self.manifests[name] for name in names]
+        asked = [(one.norm, one.evaluation.epsilon, one.evaluation.images) for one in manifests]
         return max(
-            found, key=lambda one: ((one.epsilon, one.images) in asked, float(one.summary.get("images_train") or 0.0))
+            found,
+            key=lambda one: (
+                (one.norm, one.epsilon, one.images) in asked,
+                float(one.summary.get("images_train") or 0.0),
+            ),
         )
 
     def _record(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:

@@ -11,6 +11,7 @@ from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoint
 from trainers.attack import EvaluationAttack
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
+from trainers.values import NormName
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,11 @@ class Diagnosis:
     checkpoint: str
     epsilon: str
     images: int | None = None
+    norm: NormName = "linf"
 
     @property
     def record(self) -> str:
-        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images, self.norm)
 
 
 def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
@@ -101,6 +103,6 @@ def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
         return []
     settings = study.evaluation
     return [
-        Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images)
+        Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images, study.evaluation_norm)
         for checkpoint in diagnosed_checkpoints(study, cell.config)
     ]

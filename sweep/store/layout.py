@@ -102,9 +102,10 @@ def shard_name(path: str) -> ShardName | None:
     return ShardName(int(match[1]), int(match[2]), match[3] or "") if match else None
 
 
-def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None) -> str:
+def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None, norm: str = "linf") -> str:
     """The settings are part of the name: studies that share a trial and ask for different ones both keep theirs."""
-    settings = f"{epsilon.replace('/', '_')}-{'all' if images is None else images}"
+    radius = f"{'' if norm == 'linf' else f'{norm}-'}{epsilon.replace('/', '_')}"
+    settings = f"{radius}-{'all' if images is None else images}"
     return f"{DIAGNOSTICS}/{short(trial)}/{checkpoint}-{settings}.json"
 
 

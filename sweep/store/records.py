@@ -263,6 +263,7 @@ class DiagnosticsRecord(Provenance, Record):
     trial: TrialName
     checkpoint: FileName
     epsilon: str
+    norm: str = "linf"
     images: int | None = None
     summary: dict[str, float | None]
     arrays: FileName
@@ -271,7 +272,7 @@ class DiagnosticsRecord(Provenance, Record):
 
     @property
     def path(self) -> str:
-        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images, self.norm)
 
     @property
     def arrays_path(self) -> str:
@@ -356,6 +357,7 @@ class PlannedAttack(Part):
     id: str
     name: str
     epsilon: str = ""
+    norm: str = "linf"
 
 
 class PlannedEvaluation(Part):
@@ -378,6 +380,7 @@ class Manifest(Record):
     dataset: str
     model: str
     epsilon: str = "8/255"
+    norm: str = "linf"
     protocol: str = "paper"
     checkpoint: str
     seeds: tuple[int, ...]
@@ -438,8 +441,9 @@ RECORD_TYPES: dict[str, type[Record]] = {
 def attack_id(attack: Mapping[str, Any]) -> str:
     """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
     content = json.dumps(attack, sort_keys=True, separators=(",", ":"))
+    norm = "" if attack.get("norm", "linf") == "linf" else f"-{attack['norm']}"
     radius = "" if attack.get("kind") == "clean" else "-" + str(attack.get("epsilon", "")).replace("/", "_")
-    return f"{attack.get('name')}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+    return f"{attack.get('name')}{norm}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def pack(verdicts: np.ndarray) -> str:
