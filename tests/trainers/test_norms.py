@@ -140,9 +140,9 @@ def test_pgd_on_a_linear_model_reaches_the_furthest_point(norm, corner):
     model = torch.nn.Linear(4, 2, bias=False).double()
     model.weight.data = torch.tensor([[3.0, -3.0, 5.0, 3.0], [0.0] * 4]).double()
     images = torch.tensor([[0.5, 0.5, 0.02, 0.99]]).double()
-    found = LinfAttack(
-        0.02 if norm == "l1" else 0.104, 0.02 if norm == "l2" else 0.002, 40, start="none", mode="eval", norm=norm
-    )(model, images, objective(torch.tensor([0])))
+    radius, step = {"l2": (0.104, 0.02), "l1": (0.02, 0.002)}[norm]
+    attack = LinfAttack(radius, step, 40, start="none", mode="eval", norm=norm)
+    found = attack(model, images, objective(torch.tensor([0])))
     assert torch.allclose(found, torch.tensor([corner]).double(), atol=3e-3)
 
 
