@@ -16,6 +16,7 @@ from reports.results import Results
 from reports.store.load import ReportData
 from sweep.errors import UserError
 from sweep.store.folder import make_folder
+from trainers.values import NORM_DISPLAYS
 
 # RobustBench's names of what it knows; others go by our own.
 
@@ -54,7 +55,9 @@ def results_frame(data: ReportData) -> pd.DataFrame:
         "trial",
         "checkpoint",
         "attack",
+        "norm",
         "epsilon",
+        "epsilon_value",
         "attack_id",
         "images",
         "accuracy",
@@ -92,7 +95,7 @@ def export_model(
     if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
         target.unlink()
         raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
-    info = out / "model_info" / manifest.dataset / "Linf" / f"{name}.json"
+    info = out / "model_info" / manifest.dataset / NORM_DISPLAYS[manifest.norm] / f"{name}.json"
     info.parent.mkdir(parents=True, exist_ok=True)
     _write(info, robustbench_card(results, row, checkpoint, name))
     card = out / f"{name}.card.json"

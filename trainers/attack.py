@@ -96,6 +96,10 @@ class EvaluationAttack(Strict):
     def display(self) -> str:
         return self.name.replace("-", " ").capitalize()
 
+    def images_of(self, images: Tensor, labels: Tensor, dataset: str, data_dir: str | None) -> Tensor:
+        """The images that it is about: those of the test set unless it brings a version of its own of each."""
+        return images
+
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
         """What the attack makes of a batch. `indices` are the images' positions in their data set: randomness goes
         by them."""

@@ -67,4 +67,4 @@ Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Hyperparameter = bool | int | float | str
 NormName = Literal["linf", "l2", "l1"]
 NORM_NAMES: tuple[NormName, ...] = ("linf", "l2", "l1")
-NORM_DISPLAYS: dict[str, str] = {"linf": "L∞", "l2": "L2", "l1": "L1"}
+NORM_DISPLAYS: dict[str, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}  # as AutoAttack writes them

@@ -20,6 +20,7 @@ from sweep.store.records import (
     EvaluationRecord,
     Manifest,
     Record,
+    RowRecord,
     SearchRecord,
     TrialRecord,
 )
@@ -187,6 +188,7 @@ class Store:
             CandidateRecord,
             TrialRecord,
             DecisionRecord,
+            RowRecord,
             Manifest,
         )
         for kind in kinds:
@@ -240,6 +242,7 @@ _FOLDERS: dict[type[Record], str] = {
     SearchRecord: layout.SEARCHES,
     CandidateRecord: layout.SEARCHES,
     DecisionRecord: layout.DECISIONS,
+    RowRecord: layout.ROWS,
     Manifest: layout.STUDIES,
 }
 

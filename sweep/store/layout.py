@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
-DECISIONS = "decisions"
+DECISIONS, ROWS = "decisions", "rows"
 LEASES, BROKEN, PREFLIGHT = "leases", "broken", "preflight"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS = ".safetensors"
@@ -32,6 +32,8 @@ def kind_at(path: str) -> str | None:
             return "candidate"
         case ["decisions", _, name] if name.endswith(".json"):
             return "decision"
+        case ["rows", _, name] if name.endswith(".json"):
+            return "row"
         case ["studies", name] if name.endswith(".json"):
             return "study"
     return None
@@ -123,6 +125,10 @@ def candidate_record(search: str, trial: str) -> str:
 
 def decision_record(study: str, name: str) -> str:
     return f"{DECISIONS}/{study}/{name}.json"
+
+
+def row_record(study: str, label: str) -> str:
+    return f"{ROWS}/{study}/{label}.json"
 
 
 def manifest(study: str) -> str:

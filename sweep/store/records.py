@@ -337,6 +337,22 @@ class DecisionRecord(Provenance, Record):
         return self
 
 
+class RowRecord(Provenance, Record):
+    """A model that no training of a study made, as a row of the study's tables: one model, so n = 1."""
+
+    kind = "row"
+    study: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_+-]*$")]
+    display: str
+    subject: FileName  # the name under which its evaluations are stored
+    checkpoint: FileName
+    model: str = ""  # the network's name, or the function that built it
+
+    @property
+    def path(self) -> str:
+        return layout.row_record(self.study, self.label)
+
+
 class PlannedCell(Part):
     """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
 
@@ -433,7 +449,7 @@ RECORD_TYPES: dict[str, type[Record]] = {
     one.kind: one
     for one in (
         *(TrialRecord, EvaluationRecord, ShardRecord, CandidateRecord, SearchRecord, DiagnosticsRecord),
-        *(DecisionRecord, Manifest),
+        *(DecisionRecord, RowRecord, Manifest),
     )
 }
 

@@ -13,7 +13,8 @@ import search_spaces
 from sweep.studies import file as study_file
 from sweep.studies.file import Fault, faults_of, merged
 from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
-from trainers import attacks, composition, registry, suites
+from trainers import composition, registry, suites
+from trainers.attacks.corruption import FOLDERS
 from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
@@ -124,7 +125,9 @@ def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fa
     norm = _norm(evaluation, _mapping(_mapping(content, "train"), "attack"))
     for number, name in enumerate(names):
         try:
-            attacks.parse(str(name), classes=classes, norm=norm)
+            found = suites.attacks([str(name)], classes=classes, norm=norm)
+            if known and found[0].kind == "corruption" and content["dataset"] not in FOLDERS:
+                raise ValueError(f"corruptions are there for {' and '.join(FOLDERS)} alone; leave {name} out")
         except ValueError as fault:
             yield Fault(f"evaluation.attacks.{number}", str(fault), shows_value=False)
 

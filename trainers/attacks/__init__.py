@@ -39,6 +39,8 @@ def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> 
         if found is not None:
             plugin = registry.sha256_of(registry.ATTACKS, kind)
             return found.model_copy(update={"plugin": plugin}) if plugin else found
+    if name == "corruptions":
+        raise ValueError("corruptions are 75 evaluations; ask for one such as corruption-fog-3")
     known = [example for kind in registry.ATTACKS.names() for example in registry.ATTACKS.get(kind).examples]
     raise ValueError(f"unknown attack {name!r}{nearest(name, known)} known: {', '.join(known)}")
 

@@ -28,13 +28,12 @@ from torch import Tensor, nn
 from trainers.perturbation.fab import DirectFAB
 from trainers.perturbation.linf import correct_predictions
 from trainers.perturbation.square import RememberingSquare
-from trainers.values import as_float
+from trainers.values import NORM_DISPLAYS, as_float
 
 if TYPE_CHECKING:
     from trainers.attacks.autoattack import AutoAttack as Settings
 
 _LOGGER = "auto-attack"
-PACKAGE_NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 
 
 @dataclass
@@ -128,7 +127,7 @@ def run_component(
 def component_attack(model: nn.Module, component: str, attack: Settings, device: torch.device):
     """The object that runs a component, with the package's settings for the norm and for the version."""
     version = "standard" if attack.samples is None else "rand"
-    norm = PACKAGE_NORMS[attack.norm]
+    norm = NORM_DISPLAYS[attack.norm]
     suite = AutoAttack(model, eps=as_float(attack.epsilon), norm=norm, seed=attack.seed, device=device, version=version)
     if component in ("apgd-ce", "apgd-dlr"):
         suite.apgd.loss = component.removeprefix("apgd-")
