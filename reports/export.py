@@ -66,10 +66,27 @@ def results_frame(data: ReportData) -> pd.DataFrame:
     ]
     evaluations = data.evaluations[wanted].copy()
     evaluations["warnings"] = ["; ".join(found) for found in evaluations["warnings"]]
+    cells = pd.concat([cells, hyperparameter_columns(data.cells["hyperparameters"])], axis=1)
     numbers = {"accuracy": "float64", "clean_accuracy": "float64", "images": "Int64"}
     joined = cells.merge(evaluations, on="trial", how="left").astype(numbers)
     joined["wall_seconds"] = joined["wall_seconds"].astype("float64")
     return joined.sort_values(["study", "label", "seed", "checkpoint", "attack", "epsilon"], ignore_index=True)
+
+
+def hyperparameter_columns(hyperparameters: pd.Series) -> pd.DataFrame:
+    """One column for each that some method has, beside which those of other methods are empty."""
+    names = sorted({name for values in hyperparameters for name in values})
+    found = {f"hyperparameter_{name}": [values.get(name) for values in hyperparameters] for name in names}
+    frame = pd.DataFrame(found, index=hyperparameters.index)
+    # A column of mixed types could not be written to Parquet.
+    return frame.apply(lambda one: one if pd.api.types.is_numeric_dtype(one) else _uniform(one))
+
+
+def _uniform(column: pd.Series) -> pd.Series:
+    kinds = {type(value) for value in column.dropna()}
+    if kinds <= {int, float}:
+        return column.astype("float64")
+    return column if len(kinds) < 2 else column.map(lambda value: None if value is None else str(value))
 
 
 def export_model(

@@ -170,3 +170,36 @@ def evaluate_phase(
     clean = [one.clean.cpu() for one in found if one.clean is not None]
     warnings = joined_warnings([warning for one in found for warning in one.warnings])
     return Verdicts(torch.cat([one.correct.cpu() for one in found]), torch.cat(clean) if clean else None, warnings)
+
+
+def evaluate_attack(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    attack: EvaluationAttack,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int = 256,
+) -> Verdicts:
+    """All phases of an attack, each on the survivors of the one before."""
+    alive, clean = torch.ones(len(images), dtype=torch.bool), None
+    warnings: list[str] = []
+    for phase in attack.phases:
+        where = alive.nonzero().flatten()
+        if len(where) == 0:
+            break
+        found = evaluate_phase(
+            model,
+            images[where],
+            labels[where],
+            attack,
+            phase,
+            indices=where,
+            device=device,
+            batch_size=batch_size,
+            checks=phase == "clean",
+        )
+        clean = found.clean if clean is None else clean
+        alive[where] = found.correct
+        warnings += found.warnings
+    return Verdicts(alive, clean, joined_warnings(warnings))

@@ -14,7 +14,7 @@ from sweep.evaluation import scores
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord
-from trainers import models
+from trainers import models, registry
 
 FACTORY = """
 import torch
@@ -187,6 +187,15 @@ def test_models_of_the_user_s_own_are_warned_about(evaluate, files, function, wa
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e400"), "8/255"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e-999999999"), "8/255"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", ""), "names no attack"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "l3"), "must be linf, l2, l1"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "l2"), "such as 128/255"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "linf,l2", "--epsilon", "1"),
+         "as many of each"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", "corruptions"),
+         "there for cifar10 and cifar100, not for digits"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--plugin", "absent.py"), "absent.py"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--study", "digits"), "needs both its name and the model's"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--study", "none", "--as", "X"), "has no study 'none'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_messages(evaluate, files, arguments, message):
@@ -221,3 +230,52 @@ def test_a_store_that_cannot_be_written_is_one_message(evaluate, files, monkeypa
     monkeypatch.setattr(FolderStore, "write", read_only)
     code, _, err = evaluate(*known(files), "--attacks", "clean")
     assert code == 2 and err.startswith("error: Read-only file system: evaluations/") and err.count("\n") == 1
+
+
+def test_several_norms_give_each_attack_in_each_and_the_worst_over_all(evaluate, files, tmp_path):
+    arguments = (*known(files), "--attacks", "clean,pgd-3", "--norm", "l1,linf,l2", "--epsilon", "0.5,0.02,0.2")
+    code, out, err = evaluate(*arguments, "--output", tmp_path / "out.json")
+    assert code == 0, err
+    assert "pgd-3 L2 ε=0.2 " in out and "pgd-3 ε=0.02 " in out and "worst over l1, l2, linf" in out
+    result = json.loads((tmp_path / "out.json").read_text())
+    entries = list(result["evaluations"].values())
+    assert [(one["attack"], one["norm"]) for one in entries] == [
+        ("clean", "linf"), ("pgd-3", "linf"), ("pgd-3", "l2"), ("pgd-3", "l1")
+    ]  # fmt: skip
+    store = open_store(tmp_path / "store")
+    survivors = [store.record(EvaluationRecord, one["record"]).survivors for one in entries]
+    assert result["worst_accuracy"] == (survivors[0] & survivors[1] & survivors[2] & survivors[3]).mean()
+
+
+PLUGIN = """
+from trainers.attack import EvaluationAttack
+from trainers.values import as_float
+
+class Darker(EvaluationAttack):
+    kind: str = "darker"
+
+    @classmethod
+    def from_name(cls, name, settings):
+        return cls(name=name, epsilon=settings.epsilon, images=settings.images) if name == "darker" else None
+
+    @property
+    def cost(self):
+        return 0.8
+
+    def adversarial(self, model, images, labels, indices):
+        return (images - as_float(self.epsilon)).clamp(0, 1)
+"""
+
+
+def test_an_attack_of_one_s_own_is_a_name_like_others_in_every_process(evaluate, files, tmp_path):
+    (tmp_path / "darker.py").write_text(PLUGIN)
+    words = (*known(files), "--attacks", "clean,darker", "--epsilon", "0.3", "--plugin", tmp_path / "darker.py")
+    try:
+        code, out, err = evaluate(*words, "--shards", 2, "--batch-size", 10)
+    finally:
+        registry.forget("darker")
+    assert code == 0, err
+    assert "darker ε=0.3" in out
+    (path,) = (tmp_path / "store" / "evaluations").rglob("darker-*.json")
+    record = open_store(tmp_path / "store").record(EvaluationRecord, str(path.relative_to(tmp_path / "store")))
+    assert record.images == 20 and len(record.attack["plugin"]) == 64

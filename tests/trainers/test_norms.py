@@ -6,12 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyautoattack.autopgd_base import APGDAttack, L1_projection
 
+from tests.trainers.small_trials import small_trial
 from tests.trainers.test_perturbation import objective
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers import attacks
 from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import keyed_uniform
 from trainers.perturbation.norms import NORMS
+from trainers.train import train
 
 OTHERS = ("l2", "l1")
 RADII = {"linf": 0.1, "l2": 0.6, "l1": 3.0}
@@ -153,3 +155,22 @@ def test_verdicts_in_other_norms_do_not_depend_on_the_batch(norm):
     whole = all_phases(model, images, labels, attack)
     assert 0 < int(whole.correct.sum()) < int(whole.clean.sum())
     assert torch.equal(whole.correct, all_phases(model, images, labels, attack, batch_size=7).correct)
+
+
+def test_a_training_in_l2_differs_from_one_in_linf_and_selects_in_its_norm(tmp_path):
+    ball = {"epsilon": "1", "step_size": "0.5", "steps": 2}
+    curves = {}
+    for norm in ("linf", "l2"):
+        config = small_trial("at", recipe={"epochs": 2, "batch_size": 32, "attack": {"norm": norm, **ball}})
+        config = config.model_copy(update={"selection": config.selection.model_copy(update={"epsilon": "1"})})
+        found = train(config, folder=tmp_path / norm)
+        assert found["status"] in ("done", "collapsed")
+        curves[norm] = [row["test_pgd_accuracy"] for row in found["curve"]]
+    # The whole box against a ball of length one: no image withstands the first.
+    assert max(value for value in curves["linf"] if value is not None) < max(curves["l2"])
+
+
+def test_the_dual_norm_is_the_slope_along_the_steepest_direction():
+    gradients = torch.tensor([[3.0, -4.0, 0.0]])
+    slopes = {name: NORMS[name].dual(gradients).item() for name in NORMS}
+    assert slopes == {"linf": 7.0, "l2": 5.0, "l1": 4.0}
