@@ -68,7 +68,8 @@ def wanted_row(store: Store, options: EvaluateOptions) -> Row | None:
     display = str(options.display).strip()
     manifest = _manifest(store, options.study)
     try:
-        study = Study.model_validate(manifest.study)
+        # What it ran on does not matter here, and is written in another way than it is read.
+        study = Study.model_validate({key: value for key, value in manifest.study.items() if key != "resources"})
     except ValidationError:
         raise UserError(
             f"study {manifest.name!r} of {store.uri} is not one that this version can read; run it again first"

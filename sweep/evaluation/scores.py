@@ -216,9 +216,9 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
         return
     threads = max(1, (os.cpu_count() or 1) // shards)
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context) as pool:
-        plugins = registry.sources()
-        waiting = {pool.submit(_compute_item, item, subject, threads, plugins) for item in items}
+    plugins = {"initializer": _load_plugins, "initargs": (registry.sources(),)}
+    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context, **plugins) as pool:
+        waiting = {pool.submit(_compute_item, item, subject, threads) for item in items}
         while waiting:
             finished, waiting = concurrent.futures.wait(waiting, timeout=5)
             for future in finished:
@@ -226,10 +226,14 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
             yield sum(item.last - item.first - missing_images(store, item) for item in items)
 
 
-def _compute_item(item: Item, subject: Subject, threads: int, plugins: dict[str, str]) -> None:
-    """In a process of its own."""
-    for name, source in plugins.items():
+def _load_plugins(sources: dict[str, str]) -> None:
+    """In a new process, before it is sent the first of their things."""
+    for name, source in sources.items():
         registry.load_source(name, source)
+
+
+def _compute_item(item: Item, subject: Subject, threads: int) -> None:
+    """In a process of its own."""
     torch.set_num_threads(threads)
     parts = subject.parts_for(item.evaluation.attack)
     for _ in run_item(open_store(subject.store), item, *parts, device=subject.device, data=subject.data()):

@@ -33,13 +33,13 @@ class Nudged(EvaluationAttack):
             wrong = model(images).argmax(1) != labels
         return torch.where(wrong[:, None, None, None], images, found)
 '''
+BACKWARD = "        model(images.clone().requires_grad_()).sum().backward()\n"
 FAULTS = {
     "outside_ball": (("as_float(self.epsilon) *", "2 * as_float(self.epsilon) *"), "size 0.2, but the radius is 0.1"),
     "outside_box": ((".clamp(0, 1)", ""), "clamp them to [0, 1]"),
     "in_place": (("found = (images +", "found = images.add_("), "work on a copy"),
     "training": (("        signs =", "        model.train()\n        signs ="), "left the model in train mode"),
-    "gradients": (("        signs =", "        model(images.clone().requires_grad_()).sum().backward()\n        signs ="),
-                  "left gradients on"),
+    "gradients": (("        signs =", BACKWARD + "        signs ="), "left gradients on"),
     "random": (("signs = keyed", "signs = torch.randn_like(images).sign(); keyed"), "two runs with the same seed"),
     "by_batch": (("indices, tuple", "torch.arange(len(images)), tuple"), "verdicts depend on the batch"),
     "radius": (("epsilon=settings.epsilon, ", ""), "hand settings.epsilon on"),
