@@ -53,7 +53,7 @@ def _loaded(name: str, plugin: Path | None) -> tuple[str, bool]:
                 raise ValueError(f"{plugin} defines the attack {loaded!r}, but {name!r} is one of robustsweep's")
             return attack, True
         if loaded not in (None, base):
-            raise ValueError(f"{plugin} defines {loaded!r}, not {base!r}; a thing is named after its file")
+            raise ValueError(f"{plugin} defines the method {loaded!r}, not {base!r}; a method is named after its file")
         if loaded is None and _is_attack(name):
             return name, True
         return composition.canonical("+".join((base, *wrappers))), False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
+from trainers import registry
 from trainers.attack import EvaluationAttack
+from trainers.attacks import from_record
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 from trainers.values import NormName
@@ -24,6 +27,13 @@ class Evaluation:
     images: int
     shards: int = 1
     batch_size: int = 256
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An attack of a plug-in travels with its file's text: the process that it is sent to has not loaded that."""
+        attack = self.attack.model_dump(mode="json", exclude_none=True)
+        source = registry.sources().get(self.attack.kind) if self.attack.plugin else None
+        rest = (self.images, self.shards, self.batch_size)
+        return _received, (self.trial, self.checkpoint, attack, source, *rest)
 
     @property
     def folder(self) -> str:
@@ -48,6 +58,14 @@ class Evaluation:
     def piece(self) -> int:
         """How many images are computed and saved together; for AutoAttack its batch, which is part of the attack."""
         return self.attack.batch_size or self.batch_size
+
+
+def _received(
+    trial: str, checkpoint: str, attack: dict[str, Any], source: str | None, images: int, shards: int, batch_size: int
+) -> Evaluation:
+    if source is not None:
+        registry.load_source(attack["kind"], source)
+    return Evaluation(trial, checkpoint, from_record(attack), images, shards, batch_size)
 
 
 def evaluation(

@@ -22,7 +22,7 @@ from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, fi
 from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records import unpack
-from trainers import registry, suites
+from trainers import suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS
 from trainers.values import NORM_DISPLAYS, as_float
@@ -216,20 +216,13 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
         return
     threads = max(1, (os.cpu_count() or 1) // shards)
     context = multiprocessing.get_context("spawn")
-    plugins = {"initializer": _load_plugins, "initargs": (registry.sources(),)}
-    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context, **plugins) as pool:
+    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context) as pool:
         waiting = {pool.submit(_compute_item, item, subject, threads) for item in items}
         while waiting:
             finished, waiting = concurrent.futures.wait(waiting, timeout=5)
             for future in finished:
                 future.result()
             yield sum(item.last - item.first - missing_images(store, item) for item in items)
-
-
-def _load_plugins(sources: dict[str, str]) -> None:
-    """In a new process, before it is sent the first of their things."""
-    for name, source in sources.items():
-        registry.load_source(name, source)
 
 
 def _compute_item(item: Item, subject: Subject, threads: int) -> None:

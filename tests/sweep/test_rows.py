@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
+from reports.diff import difference_text
+from reports.explain import text as explanation
 from reports.export import export
 from reports.page.page import write_page
 from reports.results import Results
@@ -95,6 +97,8 @@ def test_document_page_and_export_have_it(place, results, tmp_path):
     assert written and "Madry CNN" in (tmp_path / "out" / "tables.md").read_text()
     page = write_page(results, study_tables(results, "digits"), [], tmp_path / "out")
     assert "Madry CNN" in page.read_text()
+    assert difference_text(results)
+    assert "Madry" in explanation(results, "digits/Madry_CNN/pgd-3")
     export(place / "store", None, tmp_path / "export")
     frame = pd.read_csv(tmp_path / "export" / "results.csv")
     mine = frame[frame["label"] == "Madry_CNN"]
