@@ -16,6 +16,7 @@ from reports.results import Results
 from reports.store.load import ReportData
 from sweep.errors import UserError
 from sweep.store.folder import make_folder
+from trainers.values import NORM_DISPLAYS
 
 # RobustBench's names of what it knows; others go by our own.
 
@@ -54,7 +55,9 @@ def results_frame(data: ReportData) -> pd.DataFrame:
         "trial",
         "checkpoint",
         "attack",
+        "norm",
         "epsilon",
+        "epsilon_value",
         "attack_id",
         "images",
         "accuracy",
@@ -63,10 +66,27 @@ def results_frame(data: ReportData) -> pd.DataFrame:
     ]
     evaluations = data.evaluations[wanted].copy()
     evaluations["warnings"] = ["; ".join(found) for found in evaluations["warnings"]]
+    cells = pd.concat([cells, hyperparameter_columns(data.cells["hyperparameters"])], axis=1)
     numbers = {"accuracy": "float64", "clean_accuracy": "float64", "images": "Int64"}
     joined = cells.merge(evaluations, on="trial", how="left").astype(numbers)
     joined["wall_seconds"] = joined["wall_seconds"].astype("float64")
     return joined.sort_values(["study", "label", "seed", "checkpoint", "attack", "epsilon"], ignore_index=True)
+
+
+def hyperparameter_columns(hyperparameters: pd.Series) -> pd.DataFrame:
+    """One column for each that some method has, beside which those of other methods are empty."""
+    names = sorted({name for values in hyperparameters for name in values})
+    found = {f"hyperparameter_{name}": [values.get(name) for values in hyperparameters] for name in names}
+    frame = pd.DataFrame(found, index=hyperparameters.index)
+    # A column of mixed types could not be written to Parquet.
+    return frame.apply(lambda one: one if pd.api.types.is_numeric_dtype(one) else _uniform(one))
+
+
+def _uniform(column: pd.Series) -> pd.Series:
+    kinds = {type(value) for value in column.dropna()}
+    if kinds <= {int, float}:
+        return column.astype("float64")
+    return column if len(kinds) < 2 else column.map(lambda value: None if value is None else str(value))
 
 
 def export_model(
@@ -92,7 +112,7 @@ def export_model(
     if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
         target.unlink()
         raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
-    info = out / "model_info" / manifest.dataset / "Linf" / f"{name}.json"
+    info = out / "model_info" / manifest.dataset / NORM_DISPLAYS[manifest.norm] / f"{name}.json"
     info.parent.mkdir(parents=True, exist_ok=True)
     _write(info, robustbench_card(results, row, checkpoint, name))
     card = out / f"{name}.card.json"

@@ -18,6 +18,7 @@ from sweep.store.base import Store
 from sweep.store.records import PlannedAttack
 from trainers import composition
 from trainers.config import TrialConfig
+from trainers.values import NORM_DISPLAYS
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
 DIAGNOSTICS = {
@@ -98,6 +99,14 @@ class Results:
     def epsilon(self, study: str) -> str:
         return self.data.manifests[study].epsilon
 
+    def norm(self, study: str) -> str:
+        return self.data.manifests[study].norm
+
+    def radius_text(self, study: str) -> str:
+        """For captions: ε = 8/255, and the norm where it is not the usual one."""
+        norm = self.norm(study)
+        return f"ε = {self.epsilon(study)}" + ("" if norm == "linf" else f" ({NORM_DISPLAYS[norm]})")
+
     def protocol(self, study: str) -> str:
         return self.data.manifests[study].protocol
 
@@ -133,24 +142,26 @@ class Results:
     def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Score]]]:
         found: dict[tuple[str, str], dict[tuple[str, str], list[Score]]] = defaultdict(lambda: defaultdict(list))
         frame = self.data.evaluations
-        columns = ("trial", "checkpoint", "attack", "epsilon", "attack_id", "images", "accuracy", "clean_accuracy")
-        for row in zip(*(frame[name] for name in (*columns, "warnings", "path")), strict=True):
-            trial, checkpoint, attack, epsilon, attack_id, images, accuracy, clean, warnings, path = row
+        columns = ("trial", "checkpoint", "attack", "norm", "epsilon", "attack_id", "images", "accuracy")
+        for row in zip(*(frame[name] for name in (*columns, "clean_accuracy", "warnings", "path")), strict=True):
+            trial, checkpoint, attack, norm, epsilon, attack_id, images, accuracy, clean, warnings, path = row
             known = None if clean is None or clean != clean else float(clean)
             entry = Score(attack_id, int(images), float(accuracy), known, bool(warnings), path)
-            found[trial, checkpoint][attack, "" if attack == "clean" else epsilon].append(entry)
+            found[trial, checkpoint][in_norm(attack, norm), "" if no_ball(attack) else epsilon].append(entry)
         return found
 
     def seeds(self, study: str, label: str) -> list[Planned]:
         return self._planned[study, label]
 
     def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
-        """Name and radius of every attack some trial of the study was evaluated with."""
+        """Name and radius of every attack some trial of the study was evaluated with; pgd-20@l1 is in a norm other
+        than the study's."""
         seen: dict[tuple[str, str], None] = {}
         for label in self.labels[study]:
             for planned in self.seeds(study, label):
                 seen |= dict.fromkeys(self._evaluations.get((planned.trial, checkpoint), {}))
-        return sorted(seen)
+        own = self.norm(study)
+        return sorted((measure_in(name, own), radius) for name, radius in seen)
 
     def checkpoints(self, study: str) -> list[str]:
         """Those with an evaluation, the headline one first."""
@@ -176,7 +187,9 @@ class Results:
 
     def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Score | None:
         """The evaluation the study asked for; else, one made apart from it, on the most images."""
-        entries = self._evaluations.get((trial, checkpoint), {}).get((attack, "" if attack == "clean" else epsilon), [])
+        name, _, norm = attack.partition("@")
+        key = in_norm(name, norm or self.norm(study)), "" if no_ball(name) else epsilon
+        entries = self._evaluations.get((trial, checkpoint), {}).get(key, [])
         if len(entries) < 2:
             return entries[0] if entries else None
         asked = {attack.id for attack in self.asked_attacks(study)}
@@ -322,6 +335,22 @@ class Results:
             return None
         ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
+
+
+def no_ball(attack: str) -> bool:
+    """Measured on images as they are, whatever the norm."""
+    return attack == "clean" or attack.startswith("corruption-")
+
+
+def in_norm(attack: str, norm: str) -> str:
+    """A name that tells norms apart: pgd-20 in L∞, pgd-20@l2."""
+    return attack if norm == "linf" or no_ball(attack) else f"{attack}@{norm}"
+
+
+def measure_in(name: str, own: str) -> str:
+    """The same from the view of a study whose own norm needs no mention."""
+    base, _, norm = name.partition("@")
+    return base if no_ball(base) or (norm or "linf") == own else f"{base}@{norm or 'linf'}"
 
 
 @cache

@@ -74,7 +74,7 @@ class Versus:
     def name(self) -> str:
         """With n where it is not the planned one, and the marks of lost seeds."""
         sample, lost = self.cell.sample, self.cell.lost
-        n = f" (n={sample.n})" if sample is not None and sample.n != self.cell.planned else ""
+        n = f" (n={sample.n})" if sample is not None and (sample.n != self.cell.planned or sample.n == 1) else ""
         return self.display + "".join(sign for sign in self.cell.marks if lost and sign in "‡§") + n
 
 
@@ -119,7 +119,7 @@ def study_tests(results: Results, study: str, measure: str = "autoattack") -> li
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
-    verdicts = {cell.label: _verdicts(results, cell) for cell in cells}
+    verdicts = {cell.label: seed_verdicts(results, cell) for cell in cells}
     tuned = results.searches(study)
     named = [
         label
@@ -190,7 +190,7 @@ def _versus(
     )
 
 
-def _verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
+def seed_verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
     study, epsilon = cell.key.study, results.epsilon(cell.key.study)
     checkpoint = results.shown_checkpoint(study)
     found = {}

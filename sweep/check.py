@@ -1,4 +1,4 @@
-"""`python -m sweep.check NAME`: whether a method keeps the promises that every table relies on, in plain words."""
+"""`python -m sweep.check NAME`: whether a method or an attack keeps the promises that every table relies on."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sweep.errors import UserError
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="A method such as sovr, sovr+awp, my_loss or my_loss.py.")],
+    name: Annotated[str, typer.Argument(help="A method such as sovr+awp or my_loss, or an attack.")],
     plugin: Annotated[Path | None, typer.Option(help="The file that defines it; ./NAME.py is found by itself.")] = None,
 ) -> None:
-    """Run the contract test on a method or a plug-in file. Exit 0: all promises kept, 1: some broken."""
-    from trainers import contract
+    """Run the contract test on a method, an attack or a plug-in file. Exit 0: all promises kept, 1: some broken."""
+    from trainers import attack_contract, contract
 
-    method = _loaded(name, plugin)
+    method, is_attack = _loaded(name, plugin)
     broken = kept = 0
     typer.echo(f"{method}:")
-    for finding in contract.examine(method):
+    for finding in attack_contract.examine(method) if is_attack else contract.examine(method):
         if finding.fault is None:
             kept += 1
             typer.echo(f"  ok      {finding.promise}")
@@ -36,21 +36,39 @@ def check(
     raise typer.Exit(application.FAILED if broken else 0)
 
 
-def _loaded(name: str, plugin: Path | None) -> str:
-    """The method's name, after its file was loaded where there is one."""
-    from trainers import composition, registry
+def _loaded(name: str, plugin: Path | None) -> tuple[str, bool]:
+    """The name, after its file was loaded where there is one, and whether it is an attack's."""
+    from trainers import attacks, composition, registry
 
     base, *wrappers = name.split("+")
     try:
-        if plugin is None and base not in composition.method_names():
+        if plugin is None and base not in composition.method_names() and not _is_attack(name):
             beside = Path(base if base.endswith(".py") else f"{base}.py")
             if beside.is_file() or base.endswith(".py"):
                 plugin, base = beside, beside.stem
-        if plugin is not None and (loaded := registry.load_plugin(plugin)) != base:
+        loaded = None if plugin is None else registry.load_plugin(plugin)
+        if loaded in registry.ATTACKS.loaded:
+            attack = loaded if name.endswith(".py") else name
+            if attacks.parse(attack).kind != loaded:
+                raise ValueError(f"{plugin} defines the attack {loaded!r}, but {name!r} is one of robustsweep's")
+            return attack, True
+        if loaded not in (None, base):
             raise ValueError(f"{plugin} defines the method {loaded!r}, not {base!r}; a method is named after its file")
-        return composition.canonical("+".join((base, *wrappers)))
+        if loaded is None and _is_attack(name):
+            return name, True
+        return composition.canonical("+".join((base, *wrappers))), False
     except ValueError as fault:
         raise UserError(str(fault)) from None
+
+
+def _is_attack(name: str) -> bool:
+    from trainers import attacks
+
+    try:
+        attacks.parse(name)
+    except ValueError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

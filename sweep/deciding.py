@@ -156,8 +156,10 @@ def measures(study: Study) -> set[tuple[str, str | None]]:
     """What a finished trial of the study has numbers for: names and radii, None for the study's own radius."""
     attacks = planned.evaluation_attacks(study)
     found: set[tuple[str, str | None]] = {("clean", None)}
-    found |= {(one.name, one.epsilon) for one in attacks}
-    found |= {(one.name, None) for one in attacks if one.epsilon == study.evaluation.epsilon}
+    own = [one for one in attacks if one.norm == study.evaluation_norm]
+    found |= {(one.name, one.epsilon) for one in own}
+    found |= {(f"{one.name}@{one.norm}", one.epsilon) for one in attacks if one not in own and one.name != "clean"}
+    found |= {(one.name, None) for one in own if one.epsilon == study.evaluation.epsilon}
     diagnosed = study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)
     if diagnosed:
         found |= {(name, None) for name in DIAGNOSTICS}

@@ -20,9 +20,16 @@ def evaluate(
     model: Annotated[str | None, typer.Option(help="A network's name, or factory.py:function of your own.")] = None,
     dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, cifar100 or svhn.")] = None,
     attacks: Annotated[
-        str, typer.Option(help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, autoattack, square, …, or a suite.")
-    ] = "main",
-    epsilon: Annotated[str, typer.Option(help="Radius of the L∞ ball, e.g. 8/255 or 0.031.")] = "8/255",
+        str | None,
+        typer.Option(
+            help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, autoattack, autoattack-rand, square, "
+            "corruptions, …, or a suite; autoattack@l2:0.5 has its own norm and radius. Default: main, or the study's."
+        ),
+    ] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Radius of the ball, e.g. 0.031. Default: 8/255.")] = None,
+    norm: Annotated[
+        str | None, typer.Option(help="linf (default), l2 or l1; or several with as many radii: linf,l2,l1.")
+    ] = None,
     images: Annotated[str | None, typer.Option(help="Test images, e.g. 0:1000; all by default.")] = None,
     seed: Annotated[int, typer.Option(help="Of the attacks' randomness.")] = 0,
     shards: Annotated[int, typer.Option(min=1, help="Processes that share the images.")] = 1,
@@ -31,6 +38,11 @@ def evaluate(
     ] = 256,
     standardize: Annotated[bool, typer.Option(help="Whether a named network standardises its input.")] = True,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    plugin: Annotated[list[str] | None, typer.Option(help="A file with an attack of your own. Repeatable.")] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Show the model in this study's tables; its attacks, radius and images hold.")
+    ] = None,
+    display: Annotated[str | None, typer.Option("--as", help="The model's name there, e.g. Madry-CNN.")] = None,
     store: application.StoreOption = "store",
     data_dir: Annotated[str, typer.Option(help="Where data sets are.")] = "data",
     as_json: Annotated[
@@ -47,6 +59,8 @@ def evaluate(
       sweep evaluate --checkpoint net.pt --model preact_resnet18 --dataset cifar10 --images 0:1000
       sweep evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
       sweep evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
+      sweep evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
+      sweep evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
     """
     from sweep.store.opening import open_store
 
@@ -57,7 +71,22 @@ def evaluate(
     from sweep.evaluation.subject import EvaluateOptions
 
     options = EvaluateOptions(
-        checkpoint, model, dataset, attacks, epsilon, images, seed, shards, batch_size, standardize, device, data_dir
+        checkpoint=checkpoint,
+        model=model,
+        dataset=dataset,
+        attacks=attacks,
+        epsilon=epsilon,
+        norm=norm,
+        images=images,
+        seed=seed,
+        shards=shards,
+        batch_size=batch_size,
+        standardize=standardize,
+        device=device,
+        data_dir=data_dir,
+        plugins=tuple(plugin or ()),
+        study=study,
+        display=display,
     )
 
     def say(text: str) -> None:

@@ -15,6 +15,7 @@ from sweep.store.records import (
     Manifest,
     PlannedAttack,
     PlannedCell,
+    RowRecord,
     SearchRecord,
     ShardRecord,
     TrialRecord,
@@ -126,6 +127,11 @@ def decision_record(trial: str = TRIAL, **changes: Any) -> DecisionRecord:
         "e_value": 1.2,
     }
     return DecisionRecord(**{**facts, **changes})
+
+
+def row_record(label: str = "Madry-CNN", **changes: Any) -> RowRecord:
+    facts = {"study": "small", "display": "Madry CNN", "subject": f"outside-{TRIAL}", "checkpoint": "outside"}
+    return RowRecord(label=label, **{**facts, **changes})
 
 
 def manifest(name: str = "small", **changes: Any) -> Manifest:

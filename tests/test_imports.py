@@ -24,6 +24,8 @@ LEVELS = {package: level for level, packages in enumerate(ORDER) for package in 
 ALLOWED = {package: {other for other in LEVELS if LEVELS[other] < level} for package, level in LEVELS.items()}
 ALLOWED |= {package: {*ALLOWED[package], "reports"} for package in ("sweep.engine", "sweep.deciding", *COMMANDS)}
 ALLOWED |= {package: {*ALLOWED[package], *COMMANDS} for package in COMMANDS}
+# The Python interface stands above all but the commands.
+ALLOWED["robustsweep"] = {*LEVELS, "reports"} - {*COMMANDS}
 ALLOWED["reports"] = {"search_spaces", "trainers", "sweep.store", "sweep.studies", *LEAVES}
 
 
@@ -48,7 +50,7 @@ def package(module: str) -> str | None:
 
 FILES = [
     file.relative_to(ROOT)
-    for top in ("search_spaces", "trainers", "sweep", "reports")
+    for top in ("search_spaces", "trainers", "sweep", "reports", "robustsweep")
     for file in (ROOT / top).rglob("*.py")
 ]
 MODULES = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): imports(ROOT / file) for file in FILES}

@@ -62,4 +62,5 @@ def build_attack(config: TrialConfig, method: Method) -> LinfAttack:
         asked.steps,
         start=method.start if asked.start == "method" else asked.start,
         mode=method.mode if asked.mode == "method" else asked.mode,
+        norm=asked.norm,
     )

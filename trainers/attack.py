@@ -6,11 +6,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from trainers.values import Amount, Strict
+from trainers.values import Amount, NormName, Strict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,6 +23,7 @@ class AttackSettings:
     """What an evaluation asks of all its attacks; each takes what concerns it."""
 
     epsilon: str = "8/255"
+    norm: NormName = "linf"
     step_size: str | None = None
     classes: int = 10
     seed: int = 0
@@ -56,7 +57,7 @@ class EvaluationAttack(Strict):
 
     name: str
     kind: str
-    norm: Literal["linf"] = "linf"
+    norm: NormName = "linf"
     epsilon: Amount = "8/255"
     seed: int = Field(default=0, ge=0)
     batch_size: int | None = Field(default=None, ge=1)
@@ -72,9 +73,10 @@ class EvaluationAttack(Strict):
 
     @property
     def id(self) -> str:
-        """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
+        """A file name: the attack's name, norm and radius for people, a hash of all its values for certainty."""
         canonical = json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True, separators=(",", ":"))
-        return f"{self.name}{self._radius}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"
+        norm = "" if self.norm == "linf" else f"-{self.norm}"
+        return f"{self.name}{norm}{self._radius}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"
 
     @property
     def _radius(self) -> str:
@@ -93,6 +95,10 @@ class EvaluationAttack(Strict):
     @property
     def display(self) -> str:
         return self.name.replace("-", " ").capitalize()
+
+    def images_of(self, images: Tensor, labels: Tensor, dataset: str, data_dir: str | None) -> Tensor:
+        """The images that it is about: those of the test set unless it brings a version of its own of each."""
+        return images
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
         """What the attack makes of a batch. `indices` are the images' positions in their data set: randomness goes

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from trainers import registry
-from trainers.values import Amount, Hyperparameter, NonNegative, Positive, Strict, Unit
+from trainers.values import Amount, Hyperparameter, NonNegative, NormName, Positive, Strict, Unit
 from trainers.wrapper import Wrapper
 
 CHECKPOINTS = ("last", "best_test", "best_validation")
@@ -25,7 +25,7 @@ CHECKPOINTS = ("last", "best_test", "best_validation")
 class InnerAttack(Strict):
     """The attack inside training. `method` leaves start and BatchNorm mode to the method's own code."""
 
-    norm: Literal["linf"] = "linf"
+    norm: NormName = "linf"
     epsilon: Amount = "8/255"
     step_size: Amount = "2/255"
     steps: int = Field(10, ge=0)
@@ -130,6 +130,7 @@ class Selection(Strict):
     images: int | None = Field(None, ge=1, description="test images used for selection; all if absent")
     # Absent rather than false, which would rename every stored trial.
     margin: Literal[True] | None = Field(None, description="also attack the held-out images' margins, for a search")
+    norm: NormName | None = Field(None, description="that of train.attack if absent")
 
     @model_validator(mode="after")
     def _heldout_needs_images(self) -> Selection:
@@ -167,6 +168,10 @@ class TrialConfig(Strict):
     test_images: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
     plugin: str | None = Field(None, description="SHA-256 of the plug-ins that define method, model and data set")
+
+    @property
+    def selection_norm(self) -> NormName:
+        return self.selection.norm or self.recipe.attack.norm
 
     @model_validator(mode="before")
     @classmethod

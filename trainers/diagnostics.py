@@ -13,7 +13,8 @@ from trainers.evaluate import pixels
 from trainers.losses import logit_margin, of_label, probability_margin
 from trainers.perturbation.linf import batchnorm_mode, frozen_parameters, keyed_pgd
 from trainers.perturbation.noise import keyed_bits
-from trainers.values import as_float
+from trainers.perturbation.norms import NORMS
+from trainers.values import NormName, as_float
 
 Arrays = dict[str, np.ndarray]
 
@@ -43,9 +44,16 @@ def class_gradients(model: nn.Module, images: Tensor, memory_limit: int = MEMORY
 
 
 def gradient_facts(
-    model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor, epsilon: float, memory_limit: int = MEMORY_LIMIT
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    indices: Tensor,
+    epsilon: float,
+    memory_limit: int = MEMORY_LIMIT,
+    norm: NormName = "linf",
 ) -> dict[str, Tensor]:
-    """L1 norms at clean images, and whether each image is potentially misclassified (the paper's Prop. 5.1).
+    """L1 norms at clean images, and whether each image is potentially misclassified (the paper's Prop. 5.1, with the
+    dual of the attack's norm in place of L1).
 
     The gradient of cross-entropy for a label k is the sum over j of (p_j - [j = k]) times that of logit j, so the
     logits' gradients give all others.
@@ -62,6 +70,8 @@ def gradient_facts(
 
     margin = logit_margin(logits, labels)
     largest, own = norms.max(dim=1).values, of_label(norms, labels)
+    slopes = norms if norm == "linf" else NORMS[norm].dual(gradients)
+    reach = (slopes.max(dim=1).values + of_label(slopes, labels)) * epsilon
     return {
         "clean_margin": margin,
         "gradient_norm_ce_label": ce_norm(labels),
@@ -70,7 +80,7 @@ def gradient_facts(
         "gradient_norm_logit_label": own,
         "gradient_norm_logit_max": largest,
         "gradient_norm_logits": norms,
-        "potentially_misclassified": margin > -(largest + own) * epsilon,
+        "potentially_misclassified": margin > -reach,
     }
 
 
@@ -80,6 +90,7 @@ def diagnose(
     data: DataBundle,
     *,
     epsilon: float | None = None,
+    norm: NormName = "linf",
     images: int | None = None,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
@@ -106,13 +117,13 @@ def diagnose(
                 labels = all_labels[first : first + size].to(device)
                 indices = torch.arange(first, first + len(batch), device=device)
                 adversarial = keyed_pgd(
-                    model, batch, labels, indices, epsilon=radius, step_size=radius / 4, steps=20, seed=seed
+                    model, batch, labels, indices, epsilon=radius, step_size=radius / 4, steps=20, norm=norm, seed=seed
                 )
                 with torch.no_grad():
                     attacked = model(adversarial)
                     logits = model(batch) if clean_margins else attacked
                 robust[part].append(attacked.argmax(dim=1) == labels)
-                facts = gradient_facts(model, batch, labels, indices, radius)
+                facts = gradient_facts(model, batch, labels, indices, radius, norm=norm)
                 if part == "train":
                     facts |= {
                         "margin": logit_margin(logits, labels),

@@ -20,6 +20,7 @@ from trainers.perturbation.linf import (
 from trainers.perturbation.noise import keyed_uniform
 from trainers.precision import evaluation_precision, laid_out
 from trainers.reproducible import kernels
+from trainers.values import NormName
 
 MARGIN_TARGETS = 3  # of AutoAttack's nine: the classes with the highest logits decide nearly every image
 
@@ -61,6 +62,7 @@ def pgd_accuracy(
     step_size: float,
     steps: int,
     loss: str = "ce",
+    norm: NormName = "linf",
     seed: int = 0,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
@@ -72,7 +74,16 @@ def pgd_accuracy(
         batch, wanted = laid_out(pixels(images[part], device), model), labels[part].to(device)
         indices = torch.arange(first, first + len(batch), device=device)
         adversarial = keyed_pgd(
-            model, batch, wanted, indices, epsilon=epsilon, step_size=step_size, steps=steps, loss=loss, seed=seed
+            model,
+            batch,
+            wanted,
+            indices,
+            epsilon=epsilon,
+            step_size=step_size,
+            steps=steps,
+            loss=loss,
+            norm=norm,
+            seed=seed,
         )
         with batchnorm_mode(model, "eval"):
             right += int(correct_predictions(model, adversarial, wanted).sum())
@@ -87,6 +98,7 @@ def margin_accuracy(
     epsilon: float,
     step_size: float,
     steps: int,
+    norm: NormName = "linf",
     seed: int = 0,
     device: torch.device | str = "cpu",
     batch_size: int = 256,
@@ -116,7 +128,12 @@ def margin_accuracy(
                 wanted[left],
                 targets[left, number],
                 LinfAttack(
-                    epsilon, step_size, steps, mode="eval", draw=partial(keyed_uniform, seed + number, indices[left])
+                    epsilon,
+                    step_size,
+                    steps,
+                    mode="eval",
+                    draw=partial(keyed_uniform, seed + number, indices[left]),
+                    norm=norm,
                 ),
             )
             with batchnorm_mode(model, "eval"):
@@ -160,3 +177,36 @@ def evaluate_phase(
     clean = [one.clean.cpu() for one in found if one.clean is not None]
     warnings = joined_warnings([warning for one in found for warning in one.warnings])
     return Verdicts(torch.cat([one.correct.cpu() for one in found]), torch.cat(clean) if clean else None, warnings)
+
+
+def evaluate_attack(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    attack: EvaluationAttack,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int = 256,
+) -> Verdicts:
+    """All phases of an attack, each on the survivors of the one before."""
+    alive, clean = torch.ones(len(images), dtype=torch.bool), None
+    warnings: list[str] = []
+    for phase in attack.phases:
+        where = alive.nonzero().flatten()
+        if len(where) == 0:
+            break
+        found = evaluate_phase(
+            model,
+            images[where],
+            labels[where],
+            attack,
+            phase,
+            indices=where,
+            device=device,
+            batch_size=batch_size,
+            checks=phase == "clean",
+        )
+        clean = found.clean if clean is None else clean
+        alive[where] = found.correct
+        warnings += found.warnings
+    return Verdicts(alive, clean, joined_warnings(warnings))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainers.attack import AttackSettings, EvaluationAttack
-from trainers.attacks import parse
+from trainers.attacks import corruption, parse
 from trainers.spelling import nearest
 
 SUITES: dict[str, tuple[str, ...]] = {
@@ -17,6 +17,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "logit_scaling": ("clean", "logit-scaling-0.1", "logit-scaling-1", "logit-scaling-10", "logit-scaling-100"),
     "diagnostics": ("clean", "pgd-20"),
 }
+GROUPS = {"corruptions": corruption.ALL}
 SUITES["paper"] = tuple(dict.fromkeys(name for names in SUITES.values() for name in names))
 
 
@@ -27,8 +28,9 @@ def names_of(suite: str) -> tuple[str, ...]:
 
 
 def attacks(names: Iterable[str], settings: AttackSettings | None = None, **changes: Any) -> list[EvaluationAttack]:
-    """The attacks behind these names, each once."""
-    found = [parse(name, settings, **changes) for name in names]
+    """The attacks behind these names, each once; `corruptions` stands for all 15 at all 5 severities."""
+    listed = (one for name in names for one in GROUPS.get(name, (name,)))
+    found = [parse(name, settings, **changes) for name in listed]
     return list({attack.id: attack for attack in found}.values())
 
 

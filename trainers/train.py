@@ -234,6 +234,7 @@ class Training:
             epsilon=as_float(selection.epsilon),
             step_size=as_float(selection.step_size),
             steps=selection.steps,
+            norm=self.config.selection_norm,
             seed=self.config.seed,
             device=self.device,
             batch_size=512,
@@ -252,6 +253,7 @@ class Training:
                 epsilon=as_float(selection.epsilon),
                 step_size=as_float(selection.step_size),
                 steps=selection.steps,
+                norm=self.config.selection_norm,
                 # The 1M-DDPM code's margin loss: an image that is already misclassified stays where it is.
                 loss="cw_until_wrong" if selection.loss == "cw" else "ce",
                 seed=self.config.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -65,3 +65,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Hyperparameter = bool | int | float | str
+NormName = Literal["linf", "l2", "l1"]
+NORM_NAMES: tuple[NormName, ...] = ("linf", "l2", "l1")
+NORM_DISPLAYS: dict[str, str] = {"linf": "Linf", "l2": "L2", "l1": "L1"}  # as AutoAttack writes them

@@ -48,7 +48,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     style.legend_above(figure, *axes[0, 0].get_legend_handles_labels())
     how = "each component run alone on all images" if alone else "what is left after each phase of AutoAttack in turn"
     caption = (
-        f"Robust accuracy against PGD-20 and AutoAttack's components ({how}), ε = {study.epsilon}, "
+        f"Robust accuracy against PGD-20 and AutoAttack's components ({how}), {study.radius}, "
         f"{study.checkpoint_name}. Bars are means over seeds, whiskers one standard deviation."
     )
     return figure, caption

@@ -51,7 +51,7 @@ def figures(paper: Paper) -> list[ReportFigure]:
 def draw(effect: Effect, study: StudyView) -> tuple[Figure, str]:
     caption = (
         f"{effect.caption} The gap is that between training and test accuracy under PGD-20 at the last epoch; "
-        f"robust accuracy is that of the {study.checkpoint_name}, ε = {study.epsilon}. Means over seeds with one "
+        f"robust accuracy is that of the {study.checkpoint_name}, {study.radius}. Means over seeds with one "
         "standard deviation."
     )
     return _panels(effect, study), caption

@@ -31,7 +31,7 @@ def draw_rates(study: StudyView) -> tuple[Figure, str]:
     figure = _bars(study, RATES, "potentially misclassified (%)", 100.0, columns=2)
     caption = (
         "Rate of potentially misclassified images: those whose logit margin at clean x is smaller than the gradient "
-        f"norms times ε = {study.epsilon} can bridge ({study.checkpoint_name}). Lower is better. Means over seeds with "
+        f"norms times {study.radius} can bridge ({study.checkpoint_name}). Lower is better. Means over seeds with "
         "one standard deviation."
     )
     return figure, caption
@@ -52,7 +52,7 @@ def draw_rates_together(*studies: StudyView) -> tuple[Figure, str]:
     figure.supylabel("potentially misclassified (%)", fontsize=9)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     style.legend_above(figure, handles, labels, columns=2)
-    settings = [f"{study.title}: ε = {study.epsilon}, {study.checkpoint_name}" for study in shown]
+    settings = [f"{study.title}: {study.radius}, {study.checkpoint_name}" for study in shown]
     caption = (
         "Rate of potentially misclassified images: those whose logit margin at clean x is smaller than the gradient "
         f"norms times ε can bridge ({'; '.join(settings)}). Lower is better. Means over seeds with one standard "

@@ -41,7 +41,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.margins(x=0.12)
     axis.grid(axis="y", visible=False)
-    axis.set_xlabel(f"robust accuracy (%), ε = {study.epsilon}")
+    axis.set_xlabel(f"robust accuracy (%), {study.radius}")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right", ncols=2, fontsize=9)
     caption = (
         f"{study.title}: robust accuracy against PGD-20 and against AutoAttack ({study.checkpoint_name}), sorted by "

@@ -34,7 +34,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.set_ylabel("robust accuracy (%)")
     figure.legend(loc="outside right center", fontsize=8)
     caption = (
-        f"Robust accuracy against PGD on the cross-entropy of α·z, ε = {study.epsilon}, {study.checkpoint_name}: a "
+        f"Robust accuracy against PGD on the cross-entropy of α·z, {study.radius}, {study.checkpoint_name}: a "
         "method whose accuracy falls at some α hides its gradients at α = 1. Means with one standard deviation."
     )
     return figure, caption

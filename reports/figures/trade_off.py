@@ -49,14 +49,14 @@ LEADER = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6, "shrinkA": 0
 
 def draw(study: StudyView) -> tuple[Figure, str]:
     caption = (
-        f"Robust accuracy is that under AutoAttack, ε = {study.epsilon}, {study.checkpoint_name}; "
+        f"Robust accuracy is that under AutoAttack, {study.radius}, {study.checkpoint_name}; "
         "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
     )
     return _draw([study], 6.4, 4.6), caption
 
 
 def draw_together(*studies: StudyView) -> tuple[Figure, str]:
-    settings = [f"{study.title} (ε = {study.epsilon}, {study.checkpoint_name})" for study in studies]
+    settings = [f"{study.title} ({study.radius}, {study.checkpoint_name})" for study in studies]
     caption = (
         f"Robust accuracy is that under AutoAttack; mean and one standard deviation over seeds. {'; '.join(settings)}. "
         "Hollow points are combinations. Along a dashed line the sum of both is constant."

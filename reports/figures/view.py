@@ -119,6 +119,7 @@ class StudyView:
         self.paper = results.paper
         self.title = plain(results.title(name), 60)
         self.epsilon = results.epsilon(name)
+        self.radius = results.radius_text(name)
         self.checkpoint = results.shown_checkpoint(name)
         known = self.data.searches
         self.searches = [known[search] for search in results.searches(name).values() if search in known]

@@ -162,7 +162,7 @@ def _facts(results: Results, study: str) -> dict[str, Any]:
     return {
         "protocol": results.protocol(study),
         "checkpoint": results.data.headline(study),
-        "epsilon": results.epsilon(study),
+        "epsilon": results.radius_text(study).removeprefix("ε = "),
         "seeds": ", ".join(str(seed) for seed in results.data.manifests[study].seeds),
         "done": sum(one.status == "done" for one in planned),
         "planned": len(planned),

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from reports.names import attack_name
-from reports.results import Results
+from reports.results import Results, in_norm, no_ball
 from trainers.config import TrialConfig
 
 LOG_LINES = 20
@@ -142,7 +142,7 @@ def _evaluations(groups: list[pd.DataFrame | None]) -> tuple[tuple[tuple[str, tu
         if group is None:
             continue
         for row in group.to_dict("records"):
-            key = (str(row["attack"]), str(row["epsilon"]), str(row["checkpoint"]))
+            key = (in_norm(str(row["attack"]), str(row["norm"])), str(row["epsilon"]), str(row["checkpoint"]))
             values = lines.setdefault(key, [""] * len(groups))
             shown = f"{100 * row['accuracy']:.2f} % of {row['images']}"
             # The same attack may have been run on other images too.
@@ -150,7 +150,7 @@ def _evaluations(groups: list[pd.DataFrame | None]) -> tuple[tuple[tuple[str, tu
             warnings |= dict.fromkeys(row["warnings"])
     named = []
     for (attack, epsilon, checkpoint), values in lines.items():
-        radius = "" if attack == "clean" else f", ε = {epsilon}"
+        radius = "" if no_ball(attack) else f", ε = {epsilon}"
         named.append((f"{attack_name(attack)}{radius}, {checkpoint}", tuple(values)))
     return tuple(named), tuple(warnings)
 

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ import numpy as np
 import pandas as pd
 
 from reports.store.cache import RowCache
-from reports.store.rows import CELL_COLUMNS, EVALUATION_COLUMNS, Row, evaluation_row, planned_row, trial_row
+from reports.store.rows import (
+    CELL_COLUMNS,
+    EVALUATION_COLUMNS,
+    OUTSIDE,
+    Row,
+    evaluation_row,
+    outside_row,
+    planned_row,
+    trial_row,
+    with_outside,
+)
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import AnyRecord, Entry, Store
@@ -27,6 +38,7 @@ from sweep.store.records import (
     EvaluationRecord,
     Manifest,
     Record,
+    RowRecord,
     SearchRecord,
     TrialRecord,
     unpack,
@@ -68,6 +80,10 @@ class ReportData:
     decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
+    @cached_property
+    def _settings(self) -> dict[str, dict[str, Any]]:
+        return dict(zip(self.evaluations["path"], self.evaluations["settings"], strict=True))
+
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
         return self.manifests[study].checkpoint
@@ -81,6 +97,10 @@ class ReportData:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`; empty when gone."""
         record = self._record(EvaluationRecord, path)
         return record.survivors if record else np.zeros(0, dtype=bool)
+
+    def settings(self, path: str) -> dict[str, Any]:
+        """How the attack of such a row describes itself."""
+        return self._settings[path]
 
     def phase_verdicts(self, path: str) -> dict[str, np.ndarray]:
         """AutoAttack: who is left after each phase, in the order of the attack."""
@@ -116,9 +136,14 @@ class ReportData:
         if len(found) < 2:
             return found[0] if found else None
         names = [study] if study else list(self.cells.loc[self.cells["trial"] == trial, "study"])
-        asked = [(one.epsilon, one.images) for one in (self.manifests[name].evaluation for name in names)]
+        manifests = [self.manifests[name] for name in names]
+        asked = [(one.norm, one.evaluation.epsilon, one.evaluation.images) for one in manifests]
         return max(
-            found, key=lambda one: ((one.epsilon, one.images) in asked, float(one.summary.get("images_train") or 0.0))
+            found,
+            key=lambda one: (
+                (one.norm, one.epsilon, one.images) in asked,
+                float(one.summary.get("images_train") or 0.0),
+            ),
         )
 
     def _record(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
@@ -149,14 +174,18 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
             raise UserError(f"the store has no study {', '.join(map(repr, absent))}; it has: {known}")
         manifests = {name: manifests[name] for name in wanted if name in manifests}
     planned = [planned_row(name, cell) for name, manifest in manifests.items() for cell in manifest.cells]
+    paths = [path for path in opened.record_paths(RowRecord) if path.split("/")[1] in manifests]
+    outside = list(opened.records(RowRecord, paths, skip))
+    planned += map(outside_row, outside)
     trials = {row["trial"] for row in planned}
     found = _Entries(opened, trials, skip)
     rows = RowCache(cache)
     with no_collection():
         outcomes = rows.rows(opened, TrialRecord, found.of(TrialRecord), trial_row, skip)
         evaluations = rows.rows(opened, EvaluationRecord, found.of(EvaluationRecord), evaluation_row, skip)
+        evaluations = with_outside(evaluations, [(row, manifests[row.study]) for row in outside])
         by_trial = {row["trial"]: row for row in outcomes}
-        cells = _frame(CELL_COLUMNS, [{**row, **by_trial.get(row["trial"], {})} for row in planned])
+        cells = _frame(CELL_COLUMNS, [_outcome(row, by_trial.get(row["trial"], {})) for row in planned])
         frame = _frame(EVALUATION_COLUMNS, evaluations)
     searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
     records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
@@ -176,6 +205,11 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         decisions,
         diagnostics,
     )
+
+
+def _outcome(planned: Row, trained: Row) -> Row:
+    """What a study asks for with what came of it; of a row from elsewhere its own words stay."""
+    return {**trained, **planned} if planned["method"] == OUTSIDE else {**planned, **trained}
 
 
 def broken_manifests(store_uri: str | Path, studies: Iterable[str] | None = None) -> list[Problem]:
@@ -226,7 +260,7 @@ def no_collection() -> Iterator[None]:
 
 def _frame(columns: Sequence[str], rows: Sequence[Row]) -> pd.DataFrame:
     """Columns of plain objects: pandas' own string columns are slow to walk through, and dictionaries stay as read."""
-    numbers = {"seed": "int64", "images": "int64", "accuracy": "float64"}
+    numbers = {"seed": "int64", "images": "int64", "accuracy": "float64", "epsilon_value": "float64"}
     return pd.DataFrame(
         {name: pd.Series([row.get(name) for row in rows], dtype=numbers.get(name, "object")) for name in columns}
     )

@@ -5,16 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from sweep.store import layout
-from sweep.store.records import EvaluationRecord, PlannedCell, TrialRecord
+from sweep.store.records import EvaluationRecord, Manifest, PlannedCell, RowRecord, TrialRecord
+from trainers.values import as_float
 
 Row = dict[str, Any]
+OUTSIDE = "outside"  # in place of a method and of a checkpoint
 
 CELL_COLUMNS = [
     *("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "config"),
     *("checkpoints", "metrics", "last_epoch", "versions", "commit", "device", "wall_seconds", "command", "log"),
 ]
 EVALUATION_COLUMNS = [
-    *("trial", "checkpoint", "attack_id", "attack", "epsilon", "settings", "images", "accuracy", "clean_accuracy"),
+    *(
+        "trial",
+        "checkpoint",
+        "attack_id",
+        "attack",
+        "epsilon",
+        "epsilon_value",
+        "norm",
+        "settings",
+        "images",
+        "accuracy",
+        "clean_accuracy",
+    ),
     *("warnings", "path"),
 ]
 
@@ -33,6 +47,34 @@ def planned_row(study: str, cell: PlannedCell) -> Row:
     }
 
 
+def outside_row(record: RowRecord) -> Row:
+    """A model that no training of the study made: one seed, and nothing to wait for."""
+    return {
+        "study": record.study,
+        "label": record.label,
+        "display": record.display,
+        "method": OUTSIDE,
+        "hyperparameters": {},
+        "seed": 0,
+        "trial": layout.short(record.subject),
+        "status": "done",
+        "versions": record.versions,
+        "device": record.device,
+    }
+
+
+def with_outside(rows: list[Row], outside: list[tuple[RowRecord, Manifest]]) -> list[Row]:
+    """Evaluations of such models stand at every checkpoint that the study's tables show."""
+    added: dict[tuple[str, str], Row] = {}
+    for record, manifest in outside:
+        trial, labels = layout.short(record.subject), [cell.label for cell in manifest.cells]
+        shown = {name for label in labels for name in manifest.checkpoints(label)} or {manifest.checkpoint}
+        for row in rows:
+            if (row["trial"], row["checkpoint"]) == (trial, OUTSIDE):
+                added |= {(row["path"], name): {**row, "checkpoint": name} for name in sorted(shown)}
+    return [*(row for row in rows if row["checkpoint"] != OUTSIDE), *added.values()]
+
+
 def trial_row(record: TrialRecord) -> Row:
     """Without its curve, which is nearly all of it; the last epoch's row is kept."""
     kept = {"trial", "status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device"}
@@ -46,7 +88,9 @@ def evaluation_row(record: EvaluationRecord) -> Row:
         "checkpoint": record.checkpoint,
         "attack_id": record.path.rpartition("/")[2].removesuffix(".json"),
         "attack": str(record.attack["name"]),
-        "epsilon": str(record.attack.get("epsilon", "")),
+        "epsilon": (epsilon := str(record.attack.get("epsilon", ""))),
+        "epsilon_value": _number(epsilon),
+        "norm": str(record.attack.get("norm", "linf")),
         "settings": record.attack,
         "images": record.images,
         "accuracy": record.accuracy,
@@ -54,3 +98,10 @@ def evaluation_row(record: EvaluationRecord) -> Row:
         "warnings": list(record.warnings),
         "path": record.path,
     }
+
+
+def _number(epsilon: str) -> float | None:
+    try:
+        return as_float(epsilon)
+    except (ValueError, ZeroDivisionError):
+        return None  # a record without a readable radius

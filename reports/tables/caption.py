@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from reports.results import MARGIN_NOTES, Results
+from reports.store.rows import OUTSIDE
 from reports.tables.table import MARKS, Table, with_best
 
 CHECKPOINTS = {
@@ -37,6 +38,13 @@ def tuning_notes(results: Results, table: Table) -> list[str]:
             found.setdefault(how, {})[results.labels[study][label]] = None
     names = [f"{', '.join(names)}: {how}" for how, names in found.items()]
     return [f"{'; '.join(names)}{'; the others are not' if untuned else ''}."] if names else []
+
+
+def outside_notes(results: Results, table: Table) -> list[str]:
+    """Which columns no training of the study made."""
+    shown = {(cell.key.study, cell.label): None for cell in table.cells() if cell.label}
+    names = [results.labels[study][label] for study, label in shown if results.methods[study, label] == OUTSIDE]
+    return [f"{', '.join(names)}: from elsewhere, one model (n = 1), not trained by this study."] if names else []
 
 
 def checkpoint_note(results: Results, study: str) -> str:

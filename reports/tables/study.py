@@ -7,8 +7,11 @@ from fractions import Fraction
 
 from reports.names import attack_name, setting
 from reports.results import Results
-from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note, tuning_notes
+from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note, outside_notes, tuning_notes
+from reports.tables.corruptions import corruptions_table
+from reports.tables.norms import norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
+from trainers.values import NORM_DISPLAYS
 
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 
@@ -16,7 +19,7 @@ MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 def study_tables(results: Results, study: str) -> list[Table]:
     labels = results.labels[study]
     tables = [main_table(results, study)]
-    builders = (other_checkpoints, various_attacks, larger_radii, margins, margin_ratio)
+    builders = (other_checkpoints, various_attacks, larger_radii, norms_table, corruptions_table, margins, margin_ratio)
     for builder in builders:
         table = builder(results, study, list(labels))
         if table is not None and table.filled:
@@ -25,7 +28,7 @@ def study_tables(results: Results, study: str) -> list[Table]:
 
 
 def _finish(results: Results, table: Table, notes: Iterable[str]) -> Table:
-    return finish(table, [*notes, *tuning_notes(results, table)])
+    return finish(table, [*notes, *tuning_notes(results, table), *outside_notes(results, table)])
 
 
 def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:
@@ -57,8 +60,8 @@ def main_table(results: Results, study: str) -> Table:
     table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
     count = " or ".join(f"{number:,}" for number in results.images(table.cells()))
     notes = [
-        f"{setting(results.data.manifests[study])}: accuracy in percent on {count or 'the'} test images; attacks Linf, "
-        f"ε = {epsilon}.",
+        f"{setting(results.data.manifests[study])}: accuracy in percent on {count or 'the'} test images; attacks "
+        f"{NORM_DISPLAYS[results.norm(study)]}, ε = {epsilon}.",
         checkpoint_note(results, study),
     ]
     if "autoattack" in measures:
@@ -111,7 +114,10 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
         compare="column",
         corner="Method",
     )
-    notes = [f"Accuracy in percent; Linf, ε = {epsilon}.", checkpoint_note(results, study)]
+    notes = [
+        f"Accuracy in percent; {NORM_DISPLAYS[results.norm(study)]}, ε = {epsilon}.",
+        checkpoint_note(results, study),
+    ]
     if "worst" in measures:
         notes.append("Worst: the least of the paper's attacks, seed by seed.")
     return _finish(results, table, notes)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
+from trainers import registry
 from trainers.attack import EvaluationAttack
+from trainers.attacks import from_record
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
+from trainers.values import NormName
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,13 @@ class Evaluation:
     images: int
     shards: int = 1
     batch_size: int = 256
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An attack of a plug-in travels with its file's text: the process that it is sent to has not loaded that."""
+        attack = self.attack.model_dump(mode="json", exclude_none=True)
+        source = registry.sources().get(self.attack.kind) if self.attack.plugin else None
+        rest = (self.images, self.shards, self.batch_size)
+        return _received, (self.trial, self.checkpoint, attack, source, *rest)
 
     @property
     def folder(self) -> str:
@@ -47,6 +58,14 @@ class Evaluation:
     def piece(self) -> int:
         """How many images are computed and saved together; for AutoAttack its batch, which is part of the attack."""
         return self.attack.batch_size or self.batch_size
+
+
+def _received(
+    trial: str, checkpoint: str, attack: dict[str, Any], source: str | None, images: int, shards: int, batch_size: int
+) -> Evaluation:
+    if source is not None:
+        registry.load_source(attack["kind"], source)
+    return Evaluation(trial, checkpoint, from_record(attack), images, shards, batch_size)
 
 
 def evaluation(
@@ -90,10 +109,11 @@ class Diagnosis:
     checkpoint: str
     epsilon: str
     images: int | None = None
+    norm: NormName = "linf"
 
     @property
     def record(self) -> str:
-        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images, self.norm)
 
 
 def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
@@ -101,6 +121,6 @@ def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
         return []
     settings = study.evaluation
     return [
-        Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images)
+        Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images, study.evaluation_norm)
         for checkpoint in diagnosed_checkpoints(study, cell.config)
     ]

@@ -39,13 +39,16 @@ def diagnose_trial(
     data = whole.limited(config.train_images, config.test_images)
     data = data.held_out(config.selection.validation, config.selection.validation_from)
     radius = as_float(wanted.epsilon)
-    arrays, summary = diagnose(model, config, data, epsilon=radius, images=wanted.images, device=device)
+    arrays, summary = diagnose(
+        model, config, data, epsilon=radius, norm=wanted.norm, images=wanted.images, device=device
+    )
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     record = DiagnosticsRecord(
         trial=wanted.trial,
         checkpoint=wanted.checkpoint,
         epsilon=wanted.epsilon,
+        norm=wanted.norm,
         images=wanted.images,
         summary=summary,
         arrays=f"{wanted.record.rpartition('/')[2].removesuffix('.json')}.npz",

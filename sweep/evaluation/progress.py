@@ -75,7 +75,6 @@ class EvaluationProgress:
             accuracies = {phase: float(alive.mean()) for phase, alive in self.after.items()}
             warnings += square_warning(accuracies)
             phases = {phase: pack(alive) for phase, alive in self.after.items() if phase != "clean"}
-        assert self.clean is not None
         first = self.finished[0]
         return EvaluationRecord(
             trial=evaluation.trial,
@@ -83,7 +82,7 @@ class EvaluationProgress:
             attack=attack.model_dump(mode="json", exclude_none=True),
             images=evaluation.images,
             verdicts=pack(self.alive),
-            clean=pack(self.clean),
+            clean=None if self.clean is None else pack(self.clean),
             phases=phases,
             accuracy=float(self.alive.mean()),
             warnings=tuple(joined_warnings(warnings)),

@@ -10,13 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.items import Item, conclude, missing_images, open_items, run_item
+from sweep.evaluation.rows import Row, wanted_row
 from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, find_subject
 from sweep.store.base import Store
 from sweep.store.opening import open_store
@@ -24,6 +25,7 @@ from sweep.store.records import unpack
 from trainers import suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS
+from trainers.values import NORM_DISPLAYS, as_float
 
 Say = Callable[[str], None]
 
@@ -31,6 +33,7 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Score:
     attack: str
+    norm: str
     epsilon: str
     accuracy: float
     images: int
@@ -40,7 +43,8 @@ class Score:
     record: str
 
     def lines(self) -> list[str]:
-        radius = "" if self.attack == "clean" else f" ε={self.epsilon}"
+        norm = "" if self.norm == "linf" else f" {NORM_DISPLAYS[self.norm]}"
+        radius = "" if self.epsilon == "0" else f"{norm} ε={self.epsilon}"
         order = COMPONENTS if len(self.phases) > 1 else ()
         return [
             f"  {self.attack + radius:<32} {100 * self.accuracy:6.2f} %  of {self.images} images",
@@ -56,6 +60,7 @@ class Scores:
     store: str
     evaluations: dict[str, Score]
     epsilon: str
+    worst_over: str
     worst_accuracy: float | None
     warnings: list[str]
 
@@ -64,30 +69,58 @@ class Scores:
 
     def text(self) -> str:
         lines = [f"{self.name[:24]} {self.checkpoint}"]
-        lines += [line for score in self.evaluations.values() for line in score.lines()]
+        corrupted = [score for score in self.evaluations.values() if score.attack.startswith("corruption-")]
+        lines += [line for score in self.evaluations.values() if score not in corrupted for line in score.lines()]
+        lines += _corruption_lines(corrupted)
         if self.worst_accuracy is not None:
-            lines.append(f"  {'worst case, ε=' + self.epsilon:<32} {100 * self.worst_accuracy:6.2f} %")
+            lines.append(f"  {self.worst_over:<32} {100 * self.worst_accuracy:6.2f} %")
         return "\n".join(lines)
+
+
+def _corruption_lines(corrupted: list[Score]) -> list[str]:
+    """Means over the severities of each, and over all."""
+    by_name: dict[str, list[Score]] = {}
+    for score in corrupted:
+        by_name.setdefault(score.attack.split("-")[1], []).append(score)
+    lines = []
+    for name, scores_of in by_name.items():
+        mean = 100 * sum(score.accuracy for score in scores_of) / len(scores_of)
+        severities = ", ".join(f"{100 * score.accuracy:.2f}" for score in scores_of)
+        lines.append(f"  {name:<32} {mean:6.2f} %  by severity: {severities}")
+    if corrupted:
+        mean = 100 * sum(score.accuracy for score in corrupted) / len(corrupted)
+        words = f"mean over {len(corrupted)} corrupted test sets"
+        lines.append(f"  {words:<32} {mean:6.2f} %  of {corrupted[0].images} images each")
+    return lines
 
 
 def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     """What is stored already is not computed again; `say` hears how far the rest is."""
     check_options(options)
+    row = wanted_row(store, options)
+    if row is not None and options.dataset is None:
+        options = replace(options, dataset=row.study.dataset)
     subject = find_subject(store, options)
-    attacks = _attacks(options, subject)
+    if row is not None:
+        row.check(subject)
+    attacks = row.attacks() if row is not None and options.attacks is None else _attacks(options, subject)
     evaluations = [subject.evaluation(attack, options.shards, options.batch_size) for attack in attacks]
+    for attack in attacks:
+        subject.parts_for(attack)  # files that it needs are missed before hours of attacks
     warnings = subject.warnings()
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
     found, worst = {}, None
+    balls = _balls(options, attacks, row)
     for evaluation in evaluations:
         attack = evaluation.attack
         _compute(store, evaluation, subject, say)
         record = conclude(store, evaluation)
-        if attack.epsilon in ("0", options.epsilon):
+        if attack.kind == "clean" or attack.epsilon == balls.get(attack.norm):
             worst = record.survivors if worst is None else worst & record.survivors
         found[attack.id] = Score(
             attack=attack.name,
+            norm=attack.norm,
             epsilon=attack.epsilon,
             accuracy=record.accuracy,
             images=record.images,
@@ -96,34 +129,59 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
             wall_seconds=record.wall_seconds,
             record=record.path,
         )
+    if row is not None:
+        row.write(store, subject, options)
+        say(f"{row.display!r} is a row of study {row.manifest.name!r} now (label {row.label}, n = 1)")
+    radii = ", ".join(balls.values())
     return Scores(
         name=subject.name,
         checkpoint=subject.checkpoint,
         store=store.uri,
         evaluations=found,
-        epsilon=options.epsilon,
+        epsilon=radii,
+        worst_over=f"worst over {', '.join(sorted(balls))}" if len(balls) > 1 else f"worst case, ε={radii}",
         worst_accuracy=None if worst is None else float(worst.mean()),
         warnings=warnings,
     )
 
 
 def _attacks(options: EvaluateOptions, subject: Subject) -> list[EvaluationAttack]:
-    parts = [part.strip() for part in options.attacks.split(",") if part.strip()]
+    text = "main" if options.attacks is None else options.attacks
+    parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise UserError(
             f"--attacks {options.attacks!r} names no attack; give some such as clean,pgd-20, or a suite such as main"
         )
-    settings = AttackSettings(
-        epsilon=options.epsilon,
-        classes=subject.classes(),
-        seed=options.seed,
-        batch_size=options.batch_size,
-        images=_window(options.images),
-    )
+    names = [name for part in parts for name in suites.SUITES.get(part, (part,))]
+    classes, images = subject.classes(), _window(options.images)
+    found: dict[str, EvaluationAttack] = {}
     try:
-        return suites.attacks([name for part in parts for name in suites.SUITES.get(part, (part,))], settings)
+        for norm, epsilon in options.balls.items():
+            settings = AttackSettings(
+                epsilon=epsilon,
+                norm=norm,
+                classes=classes,
+                seed=options.seed,
+                batch_size=options.batch_size,
+                images=images,
+            )
+            found |= {attack.id: attack for attack in suites.attacks(names, settings)}
+        return list(found.values())
     except ValueError as fault:
         raise UserError(str(fault)) from None
+
+
+def _balls(options: EvaluateOptions, attacks: list[EvaluationAttack], row: Row | None) -> dict[str, str]:
+    """The radius of each norm whose attacks count for the worst case: the one that was asked for, or the smallest."""
+    asked: dict[str, str] = {str(norm): radius for norm, radius in options.balls.items()}
+    if row is not None and options.epsilon is None:
+        asked = {row.study.evaluation_norm: row.study.evaluation.epsilon}
+    radii: dict[str, list[str]] = {}
+    for attack in attacks:
+        if attack.epsilon != "0":
+            radii.setdefault(attack.norm, []).append(attack.epsilon)
+    found = {norm: asked[norm] if asked.get(norm) in one else min(one, key=as_float) for norm, one in radii.items()}
+    return found or asked
 
 
 def _window(images: str | None) -> tuple[int, int] | None:
@@ -150,7 +208,9 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
     if shards == 1 or len(items) == 1:
         before = 0
         for item in items:
-            for done in run_item(store, item, *subject.parts(), device=subject.device, data=subject.data()):
+            for done in run_item(
+                store, item, *subject.parts_for(item.evaluation.attack), device=subject.device, data=subject.data()
+            ):
                 yield before + done
             before += item.last - item.first
         return
@@ -168,5 +228,6 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
 def _compute_item(item: Item, subject: Subject, threads: int) -> None:
     """In a process of its own."""
     torch.set_num_threads(threads)
-    for _ in run_item(open_store(subject.store), item, *subject.parts(), device=subject.device, data=subject.data()):
+    parts = subject.parts_for(item.evaluation.attack)
+    for _ in run_item(open_store(subject.store), item, *parts, device=subject.device, data=subject.data()):
         pass

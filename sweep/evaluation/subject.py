@@ -19,11 +19,14 @@ from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_part
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
 from sweep.trials.identity import NUMERICS_VERSION
+from trainers import registry
 from trainers.attack import EvaluationAttack
 from trainers.config import CHECKPOINTS
 from trainers.data import dataset_facts
 from trainers.evaluate import pixels
-from trainers.values import Amount, as_float
+from trainers.values import NORM_NAMES, Amount, NormName, as_float
+
+EXAMPLES = {"linf": "8/255", "l2": "128/255", "l1": "12"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,9 @@ class EvaluateOptions:
     checkpoint: str
     model: str | None = None
     dataset: str | None = None
-    attacks: str = "main"
-    epsilon: str = "8/255"
+    attacks: str | None = None
+    epsilon: str | None = None
+    norm: str | None = None
     images: str | None = None
     seed: int = 0
     shards: int = 1
@@ -42,6 +46,35 @@ class EvaluateOptions:
     standardize: bool = True
     device: str = "cpu"
     data_dir: str = "data"
+    plugins: tuple[str, ...] = ()
+    study: str | None = None  # a row of its tables
+    display: str | None = None  # the row's name
+
+    @property
+    def balls(self) -> dict[NormName, str]:
+        """The radius in each norm."""
+        norms = [part.strip() for part in (self.norm or "linf").split(",")]
+        unknown = [name for name in norms if name not in NORM_NAMES]
+        if unknown or len(set(norms)) < len(norms):
+            raise UserError(f"--norm {self.norm!r} must be {', '.join(NORM_NAMES)}, or several of them such as linf,l2")
+        if self.epsilon is None and norms != ["linf"]:
+            raise UserError(f"--norm {self.norm} needs its own --epsilon, such as {EXAMPLES[norms[-1]]}")
+        radii = [part.strip() for part in (self.epsilon or "8/255").split(",")]
+        if len(radii) != len(norms):
+            raise UserError(f"--norm {self.norm or 'linf'} and --epsilon {self.epsilon} must name as many of each")
+        given = dict(zip(norms, radii, strict=True))
+        return {name: _radius(name, given[name]) for name in NORM_NAMES if name in given}
+
+
+def _radius(norm: str, text: str) -> str:
+    try:
+        found = str(TypeAdapter(Amount).validate_python(text))
+    except ValueError:
+        found = ""
+    if not found or (norm == "linf" and as_float(found) > 1):
+        most = ", from 0 to 1" if norm == "linf" else ""
+        raise UserError(f"--epsilon {text!r} must be a number or a fraction such as 8/255{most}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -59,6 +92,15 @@ class Subject:
         if self.outside is not None:
             return outside_parts(self.outside, self.data_dir, self.device)
         return trial_parts(self.store, self.name, self.checkpoint, self.data_dir, self.device)
+
+    def parts_for(self, attack: EvaluationAttack) -> tuple[Any, Any, Any]:
+        """With the images that the attack is about."""
+        model, images, labels = self.parts()
+        (dataset,) = self.data()
+        try:
+            return model, attack.images_of(images, labels, dataset, self.data_dir), labels
+        except ValueError as fault:  # absent files among them
+            raise UserError(str(fault)) from None
 
     def data(self) -> dict[str, str]:
         """The SHA-256 of the data set that the images come from, by its name."""
@@ -96,20 +138,21 @@ class Subject:
                 "the model returns probabilities (rows sum to one), not logits: gradients vanish, attacks fail"
             )
         if finite and not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
-            notes.append("the model's output is random: verdicts of a fixed attack overstate its robustness")
+            notes.append(
+                "the model's output is random: verdicts of a fixed attack overstate its robustness; use autoattack-rand"
+            )
         if batch.min() < 0 or batch.max() > 1:
             notes.append("images lie outside [0, 1]: the attacks' box does not hold them")
         return notes
 
 
 def check_options(options: EvaluateOptions) -> None:
+    _ = options.balls
     try:
-        TypeAdapter(Amount).validate_python(options.epsilon)
-        radius = as_float(options.epsilon)
-    except ValueError:
-        radius = -1.0
-    if not 0 <= radius <= 1:
-        raise UserError(f"--epsilon {options.epsilon!r} must be a number or a fraction such as 8/255, from 0 to 1")
+        for plugin in options.plugins:
+            registry.load_plugin(plugin)
+    except ValueError as fault:
+        raise UserError(str(fault)) from None
     try:
         torch.zeros(1, device=options.device).item()
     except (RuntimeError, AssertionError, ImportError) as fault:

@@ -19,6 +19,7 @@ from sweep.store.records import (
     EvaluationRecord,
     Manifest,
     Record,
+    RowRecord,
     SearchRecord,
     TrialRecord,
 )
@@ -185,6 +186,7 @@ class Store:
             CandidateRecord,
             TrialRecord,
             DecisionRecord,
+            RowRecord,
             Manifest,
         )
         for kind in kinds:
@@ -238,6 +240,7 @@ _FOLDERS: dict[type[Record], str] = {
     SearchRecord: layout.SEARCHES,
     CandidateRecord: layout.SEARCHES,
     DecisionRecord: layout.DECISIONS,
+    RowRecord: layout.ROWS,
     Manifest: layout.STUDIES,
 }
 

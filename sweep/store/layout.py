@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
-DECISIONS = "decisions"
+DECISIONS, ROWS = "decisions", "rows"
 LEASES, BROKEN, PREFLIGHT = "leases", "broken", "preflight"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS = ".safetensors"
@@ -32,6 +32,8 @@ def kind_at(path: str) -> str | None:
             return "candidate"
         case ["decisions", _, name] if name.endswith(".json"):
             return "decision"
+        case ["rows", _, name] if name.endswith(".json"):
+            return "row"
         case ["studies", name] if name.endswith(".json"):
             return "study"
     return None
@@ -102,9 +104,10 @@ def shard_name(path: str) -> ShardName | None:
     return ShardName(int(match[1]), int(match[2]), match[3] or "") if match else None
 
 
-def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None) -> str:
+def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None, norm: str = "linf") -> str:
     """The settings are part of the name: studies that share a trial and ask for different ones both keep theirs."""
-    settings = f"{epsilon.replace('/', '_')}-{'all' if images is None else images}"
+    radius = f"{'' if norm == 'linf' else f'{norm}-'}{epsilon.replace('/', '_')}"
+    settings = f"{radius}-{'all' if images is None else images}"
     return f"{DIAGNOSTICS}/{short(trial)}/{checkpoint}-{settings}.json"
 
 
@@ -122,6 +125,10 @@ def candidate_record(search: str, trial: str) -> str:
 
 def decision_record(study: str, name: str) -> str:
     return f"{DECISIONS}/{study}/{name}.json"
+
+
+def row_record(study: str, label: str) -> str:
+    return f"{ROWS}/{study}/{label}.json"
 
 
 def manifest(study: str) -> str:

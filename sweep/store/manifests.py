@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sweep.store.base import Store
 from sweep.store.leases import alone
 from sweep.store.records import Manifest
@@ -11,7 +13,16 @@ SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images
 
 
 def agree(one: Manifest, other: Manifest) -> bool:
-    return all(one.study.get(key) == other.study.get(key) for key in SHARED) and one.epsilon == other.epsilon
+    return _shared(one) == _shared(other) and (one.epsilon, one.norm) == (other.epsilon, other.norm)
+
+
+def _shared(manifest: Manifest) -> dict[str, Any]:
+    """Without what is absent: a version before this one may not have known the key."""
+    parts = {key: manifest.study.get(key) for key in SHARED}
+    return {
+        key: {name: value for name, value in part.items() if value is not None} if isinstance(part, dict) else part
+        for key, part in parts.items()
+    }
 
 
 def united(before: Manifest | None, now: Manifest) -> Manifest:

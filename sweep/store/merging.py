@@ -21,6 +21,7 @@ from sweep.store.records import (
     Manifest,
     Provenance,
     Record,
+    RowRecord,
     SearchRecord,
     TrialRecord,
 )
@@ -34,6 +35,7 @@ KINDS: tuple[type[Record], ...] = (
     SearchRecord,
     TrialRecord,
     DecisionRecord,
+    RowRecord,
     Manifest,
 )
 UNFINISHED = ("failed", "running")
@@ -172,6 +174,8 @@ def _conflict(known: Record, new: Record) -> str | None:
         return None
     if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
         return None if _same_seeds(known, new) else "two different outcomes of one decision"
+    if isinstance(known, RowRecord) and isinstance(new, RowRecord) and known.subject != new.subject:
+        return f"two models are called {known.label!r}; evaluate one again with another --as"
     return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
 
 

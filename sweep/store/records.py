@@ -265,6 +265,7 @@ class DiagnosticsRecord(Provenance, Record):
     trial: TrialName
     checkpoint: FileName
     epsilon: str
+    norm: str = "linf"
     images: int | None = None
     summary: dict[str, float | None]
     arrays: FileName
@@ -273,7 +274,7 @@ class DiagnosticsRecord(Provenance, Record):
 
     @property
     def path(self) -> str:
-        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images)
+        return layout.diagnostics_record(self.trial, self.checkpoint, self.epsilon, self.images, self.norm)
 
     @property
     def arrays_path(self) -> str:
@@ -338,6 +339,22 @@ class DecisionRecord(Provenance, Record):
         return self
 
 
+class RowRecord(Provenance, Record):
+    """A model that no training of a study made, as a row of the study's tables: one model, so n = 1."""
+
+    kind = "row"
+    study: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_+-]*$")]
+    display: str
+    subject: FileName  # the name under which its evaluations are stored
+    checkpoint: FileName
+    model: str = ""  # the network's name, or the function that built it
+
+    @property
+    def path(self) -> str:
+        return layout.row_record(self.study, self.label)
+
+
 class PlannedCell(Part):
     """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
 
@@ -358,6 +375,7 @@ class PlannedAttack(Part):
     id: str
     name: str
     epsilon: str = ""
+    norm: str = "linf"
 
 
 class PlannedEvaluation(Part):
@@ -380,6 +398,7 @@ class Manifest(Record):
     dataset: str
     model: str
     epsilon: str = "8/255"
+    norm: str = "linf"
     protocol: str = "paper"
     checkpoint: str
     seeds: tuple[int, ...]
@@ -432,7 +451,7 @@ RECORD_TYPES: dict[str, type[Record]] = {
     one.kind: one
     for one in (
         *(TrialRecord, EvaluationRecord, ShardRecord, CandidateRecord, SearchRecord, DiagnosticsRecord),
-        *(DecisionRecord, Manifest),
+        *(DecisionRecord, RowRecord, Manifest),
     )
 }
 
@@ -440,8 +459,9 @@ RECORD_TYPES: dict[str, type[Record]] = {
 def attack_id(attack: Mapping[str, Any]) -> str:
     """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
     content = json.dumps(attack, sort_keys=True, separators=(",", ":"))
+    norm = "" if attack.get("norm", "linf") == "linf" else f"-{attack['norm']}"
     radius = "" if attack.get("kind") == "clean" else "-" + str(attack.get("epsilon", "")).replace("/", "_")
-    return f"{attack.get('name')}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+    return f"{attack.get('name')}{norm}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def pack(verdicts: np.ndarray) -> str:

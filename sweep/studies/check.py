@@ -13,7 +13,8 @@ import search_spaces
 from sweep.studies import file as study_file
 from sweep.studies.file import Fault, faults_of, merged
 from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
-from trainers import attacks, composition, registry, suites
+from trainers import composition, registry, suites
+from trainers.attacks.corruption import FOLDERS
 from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
@@ -23,6 +24,9 @@ from trainers.values import as_float
 SECTIONS = ("train", "selection", "search", "evaluation", "resources")
 WHOLE = TypeAdapter(int)
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
+LINF = "linf"
+# What is usual on CIFAR-10 in the other norms.
+RADII = {"l2": {"epsilon": "128/255", "step_size": "15/255"}, "l1": {"epsilon": "12", "step_size": "1"}}
 SEARCH_SEEDS = (1000, 1001)  # unless a search sets its own
 SEARCHED = "_searched"  # ends the label of a column whose values a search chose
 ALL = "all"  # in place of a label: every method that has something to search
@@ -74,7 +78,7 @@ def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> I
     yield from _evaluation(content)
     train, selection = _mapping(content, "train"), _mapping(content, "selection")
     yield from _parts(Recipe, "train", train)
-    yield from _parts(Selection, "selection", selection)
+    yield from _parts(Selection, "selection", selection, norm=_norm(selection, _mapping(train, "attack")))
     yield from _images(content)
     methods = _mapping(content, "methods")
     if content.get("methods") == {}:
@@ -98,7 +102,9 @@ def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
         rule = f"unknown suite{nearest(suite, suites.SUITES)} known: {', '.join(suites.SUITES)}"
         yield Fault("evaluation.suite", rule, suite)
     yield from _attacks(content, evaluation)
-    yield from _radius(evaluation, "evaluation.epsilon")
+    norm = _norm(evaluation, _mapping(_mapping(content, "train"), "attack"))
+    yield from _radius(evaluation, "evaluation.epsilon", norm)
+    yield from _own_radii(evaluation, "evaluation", norm, ("epsilon",))
     checkpoints, selection = _listed(evaluation, "checkpoints"), _mapping(content, "selection")
     if "best_validation" in checkpoints and selection.get("validation", 0) == 0:
         rule = "best_validation needs held-out images; set selection.validation"
@@ -116,9 +122,12 @@ def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fa
         return
     known = content.get("dataset") in dataset_names()
     classes = dataset_facts(content["dataset"]).classes if known else 10
+    norm = _norm(evaluation, _mapping(_mapping(content, "train"), "attack"))
     for number, name in enumerate(names):
         try:
-            attacks.parse(str(name), classes=classes)
+            found = suites.attacks([str(name)], classes=classes, norm=norm)
+            if known and found[0].kind == "corruption" and content["dataset"] not in FOLDERS:
+                raise ValueError(f"corruptions are there for {' and '.join(FOLDERS)} alone; leave {name} out")
         except ValueError as fault:
             yield Fault(f"evaluation.attacks.{number}", str(fault), shows_value=False)
 
@@ -187,7 +196,11 @@ def _label(
         except (ValueError, TypeError) as fault:
             yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
-    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection)
+    own, attack = merged(selection, _mapping(entry, "selection")), merged(train, _mapping(entry, "train")).get("attack")
+    norm = _norm(own, attack)
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection, norm)
+    if norm != _norm(selection, _mapping(train, "attack")):
+        yield from _own_radii(own, f"{path}.selection", norm)
 
 
 def _search(
@@ -214,7 +227,8 @@ def _search(
     train = merged(train, _mapping(method, "train"))
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
     own = merged(selection, _mapping(method, "selection"))
-    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), own)
+    norm = _norm(merged(own, _mapping(entry, "selection")), merged(train, _mapping(entry, "train")).get("attack"))
+    yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), own, norm)
     chosen_on = merged(own, _mapping(entry, "selection"))
     if not entry.get("pin") and not chosen_on.get("validation"):
         rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
@@ -277,7 +291,11 @@ def _has(method: str, space: Any) -> bool:
 
 
 def _parts(
-    model: type[BaseModel], path: str, value: dict[str, Any], base: dict[str, Any] | None = None
+    model: type[BaseModel],
+    path: str,
+    value: dict[str, Any],
+    base: dict[str, Any] | None = None,
+    norm: str | None = None,
 ) -> Iterator[Fault]:
     """Faults of a recipe or selection, or of an override of one; those that the base has already are not repeated."""
     if base is not None and not value:
@@ -286,8 +304,12 @@ def _parts(
     known = set() if base is None else {fault.path for fault in _validate(model, base, path)}
     yield from (fault for fault in _validate(model, whole, path) if fault.path not in known)
     radii, place = (_mapping(value, "attack"), f"{path}.attack") if model is Recipe else (value, path)
+    given = _mapping(whole, "attack") if model is Recipe else whole
+    norm = norm or _norm(given)
     for key in ("epsilon", "step_size"):
-        yield from _radius(radii, f"{place}.{key}")
+        yield from _radius(radii, f"{place}.{key}", norm)
+    if base is None or "norm" in radii:
+        yield from _own_radii(given, place, norm)
 
 
 def _validate(model: type[BaseModel], value: dict[str, Any], path: str) -> list[Fault]:
@@ -298,7 +320,25 @@ def _validate(model: type[BaseModel], value: dict[str, Any], path: str) -> list[
     return []
 
 
-def _radius(mapping: dict[str, Any], path: str) -> Iterator[Fault]:
+def _norm(*places: Any) -> str:
+    """The first of these that names one decides."""
+    named = [place.get("norm") for place in places if isinstance(place, dict)]
+    return str(next(filter(None, named), LINF))
+
+
+def _own_radii(
+    mapping: dict[str, Any], path: str, norm: str, keys: Sequence[str] = ("epsilon", "step_size")
+) -> Iterator[Fault]:
+    """The defaults are radii of L∞: 8/255 of L2 would be next to nothing, and nobody would notice."""
+    for key in keys:
+        if norm in RADII and mapping.get(key) is None:
+            rule = f"must be given for norm {norm}, for example {RADII[norm][key]}; its default is one of linf"
+            yield Fault(f"{path}.{key}", rule, shows_value=False)
+
+
+def _radius(mapping: dict[str, Any], path: str, norm: str = LINF) -> Iterator[Fault]:
+    if norm != LINF:
+        return
     value = mapping.get(path.rpartition(".")[2])
     try:
         too_large = value is not None and as_float(value) > 1

@@ -18,7 +18,7 @@ from sweep.studies.file import merged
 from trainers import composition, registry
 from trainers.config import Recipe, Selection, TrialConfig
 from trainers.spelling import nearest
-from trainers.values import Amount, Hyperparameter, Strict
+from trainers.values import Amount, Hyperparameter, NormName, Strict
 
 Part = TypeVar("Part", Recipe, Selection)
 
@@ -99,6 +99,7 @@ class Evaluation(Strict):
     suite: str | None = "main"
     attacks: tuple[str, ...] = Field((), description="in place of a suite")
     epsilon: Amount = "8/255"
+    norm: NormName | None = Field(None, description="that of train.attack if absent")
     images: int | None = Field(None, ge=1)
     shards: int = Field(1, ge=1)
     checkpoints: tuple[Literal["headline", "last", "best_test", "best_validation"], ...] = ("headline",)
@@ -192,6 +193,10 @@ class Study(Strict):
             if label in searches:
                 found[searched(label)] = label
         return found
+
+    @property
+    def evaluation_norm(self) -> NormName:
+        return self.evaluation.norm or self.train.attack.norm
 
     def method(self, label: str) -> str:
         return self.methods[label].method or label

@@ -84,6 +84,7 @@ def evaluation_attacks(study: Study) -> list[EvaluationAttack]:
     wanted = study.evaluation
     settings = AttackSettings(
         epsilon=wanted.epsilon,
+        norm=study.evaluation_norm,
         classes=dataset_facts(study.dataset).classes,
         batch_size=wanted.batch_size,
         images=None if wanted.images is None else (0, wanted.images),
@@ -117,6 +118,7 @@ def manifest(study: Study, cells: list[Cell]) -> Manifest:
         dataset=study.dataset,
         model=study.model,
         epsilon=study.evaluation.epsilon,
+        norm=study.evaluation_norm,
         protocol=study.selection.protocol,
         checkpoint=study.selection.headline,
         seeds=study.seeds,
@@ -132,7 +134,9 @@ def manifest(study: Study, cells: list[Cell]) -> Manifest:
             for cell in cells
         ),
         searches=tuple(PlannedSearch(label=searched(label), id=search_id(study, label)) for label in study.searches()),
-        attacks=tuple(PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon) for a in evaluation_attacks(study)),
+        attacks=tuple(
+            PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon, norm=a.norm) for a in evaluation_attacks(study)
+        ),
         config_by_label={
             cell.label: cell.config.model_copy(update={"seed": 0}) for cell in cells if cell.seed == study.seeds[0]
         },

@@ -60,6 +60,9 @@ def _settings(config: TrialConfig) -> dict[str, Any]:
     for name in ("start", "mode"):
         if attack[name] == "method":
             attack[name] = getattr(method, name)
+    # Selection has the norm of training unless it says otherwise: to say the same changes nothing.
+    if settings["selection"].get("norm") == attack["norm"]:
+        del settings["selection"]["norm"]
     return dict(settings)
 
 

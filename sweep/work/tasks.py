@@ -219,7 +219,9 @@ class EvaluationPiece(Task):
         """It saves after every batch, so a retry computes only what is missing."""
         evaluation, setting = self.item.evaluation, place.setting
         subject = (setting.store, evaluation.trial, evaluation.checkpoint, setting.data_dir, device())
-        parts, data = trial_parts(*subject), trial_data_sha256(*subject)
+        (model, images, labels), data = trial_parts(*subject), trial_data_sha256(*subject)
+        images = evaluation.attack.images_of(images, labels, self.config.dataset, setting.data_dir)
+        parts = (model, images, labels)
         for done in run_item(place.store, self.item, *parts, device=device(), commit=setting.commit, data=data):
             place.report({"images": done})
         return "done"

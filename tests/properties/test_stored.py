@@ -45,6 +45,7 @@ RECORDS: dict[str, Record] = {
         records.search_record(),
         records.diagnostics_record(),
         records.decision_record(),
+        records.row_record(),
         records.manifest(),
     )
 }

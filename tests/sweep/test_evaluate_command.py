@@ -14,7 +14,7 @@ from sweep.evaluation import scores
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord
-from trainers import models
+from trainers import models, registry
 
 FACTORY = """
 import torch
@@ -41,6 +41,26 @@ def nan(): return Net("nan")
 def few(): return Net("few")
 def broken(): raise KeyError("weights")
 def nothing(): return 3
+"""
+
+
+PLUGIN = """
+from trainers.attack import EvaluationAttack
+from trainers.values import as_float
+
+class Darker(EvaluationAttack):
+    kind: str = "darker"
+
+    @classmethod
+    def from_name(cls, name, settings):
+        return cls(name=name, epsilon=settings.epsilon, images=settings.images) if name == "darker" else None
+
+    @property
+    def cost(self):
+        return 0.8
+
+    def adversarial(self, model, images, labels, indices):
+        return (images - as_float(self.epsilon)).clamp(0, 1)
 """
 
 
@@ -99,18 +119,20 @@ def test_the_same_command_again_computes_nothing_and_says_the_same(evaluate, fil
     assert record.accuracy == entry["accuracy"] and record.checkpoint == "outside"
 
 
-def test_two_processes_give_the_verdicts_of_one(evaluate, files, tmp_path):
+def test_two_processes_give_the_verdicts_of_one_also_of_an_attack_of_one_s_own(evaluate, files, tmp_path):
+    (tmp_path / "darker.py").write_text(PLUGIN)
+    words = (*known(files), "--attacks", "darker", "--epsilon", "0.3", "--plugin", tmp_path / "darker.py", "--json")
     records = []
     for number, shards in enumerate((1, 2)):
         store = tmp_path / f"store-{number}"
-        code, out, err = evaluate(
-            *known(files), "--attacks", "pgd-10", "--epsilon", "0.02", "--batch-size", 8, "--shards", shards, "--json",
-            "--store", store,
-        )  # fmt: skip
+        try:
+            code, out, err = evaluate(*words, "--batch-size", 8, "--shards", shards, "--store", store)
+        finally:
+            registry.forget("darker")
         assert code == 0, err
         (entry,) = json.loads(out)["evaluations"].values()
         records.append(open_store(store).record(EvaluationRecord, entry["record"]))
-    assert records[0].verdicts == records[1].verdicts
+    assert records[0].verdicts == records[1].verdicts and len(records[0].attack["plugin"]) == 64
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(evaluate, files, tmp_path):
@@ -187,6 +209,15 @@ def test_models_of_the_user_s_own_are_warned_about(evaluate, files, function, wa
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e400"), "8/255"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--epsilon", "1e-999999999"), "8/255"),
         (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", ""), "names no attack"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "l3"), "must be linf, l2"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "l2"), "such as 128/255"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--norm", "linf,l2", "--epsilon", "1"),
+         "as many of each"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--attacks", "corruptions"),
+         "there for cifar10 and cifar100, not for digits"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--dataset", "digits", "--plugin", "absent.py"), "absent.py"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--study", "digits"), "needs both its name and the model's"),
+        (("--checkpoint", "NET", "--model", "small_cnn", "--study", "none", "--as", "X"), "has no study 'none'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_messages(evaluate, files, arguments, message):
@@ -221,3 +252,17 @@ def test_a_store_that_cannot_be_written_is_one_message(evaluate, files, monkeypa
     monkeypatch.setattr(FolderStore, "write", read_only)
     code, _, err = evaluate(*known(files), "--attacks", "clean")
     assert code == 2 and err.startswith("error: Read-only file system: evaluations/") and err.count("\n") == 1
+
+
+def test_several_norms_give_each_attack_in_each_and_the_worst_over_all(evaluate, files, tmp_path):
+    arguments = (*known(files), "--attacks", "clean,pgd-3", "--norm", "l1,linf,l2", "--epsilon", "0.5,0.02,0.2")
+    code, out, err = evaluate(*arguments, "--output", tmp_path / "out.json")
+    assert code == 0, err
+    assert "pgd-3 L2 ε=0.2 " in out and "pgd-3 ε=0.02 " in out and "worst over l1, l2, linf" in out
+    result = json.loads((tmp_path / "out.json").read_text())
+    entries = list(result["evaluations"].values())
+    asked = {(one["attack"], one["norm"], one["epsilon"]) for one in entries}
+    assert asked == {("clean", "linf", "0"), ("pgd-3", "linf", "0.02"), ("pgd-3", "l2", "0.2"), ("pgd-3", "l1", "0.5")}
+    store = open_store(tmp_path / "store")
+    survivors = [store.record(EvaluationRecord, one["record"]).survivors for one in entries]
+    assert result["worst_accuracy"] == (survivors[0] & survivors[1] & survivors[2] & survivors[3]).mean()

@@ -1,8 +1,11 @@
 """A method, a network, a data set and an attack, each in one file of a user, in a training and an evaluation."""
 
+import pickle
+
 import pytest
 import torch
 
+from sweep.evaluation.asked import Evaluation
 from tests.trainers.small_trials import small_trial
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers import assembly, attacks, data, models, registry, user_file
@@ -96,6 +99,14 @@ def test_an_attack_of_ones_own_is_known_by_the_hash_of_its_file_and_survives_a_r
     assert from_record(attack.model_dump(mode="json", exclude_none=True)) == attack
     again = all_phases(model, (images + 0.5 * (1 - 2 * images).sign()), labels, attacks.parse("clean"))
     assert torch.equal(all_phases(model, images, labels, attack).correct, again.correct)
+
+
+def test_an_attack_of_ones_own_reaches_a_process_that_has_not_loaded_its_file():
+    attack = attacks.parse("inverted", epsilon="0.5")
+    sent = pickle.dumps(Evaluation("ab" * 32, "last", attack, 20))
+    registry.forget("inverted")
+    received = pickle.loads(sent)
+    assert received.attack.id == attack.id and received.record.endswith(f"/last/{attack.id}.json")
 
 
 def test_a_network_of_ones_own_is_counted_without_being_computed():

@@ -22,12 +22,13 @@ from trainers.perturbation.square import RememberingSquare
 EPSILON = 0.06
 
 
-def plain(model, images, labels, components, batch_size, queries=300, targets=9):
+def plain(model, images, labels, components, batch_size, queries=300, targets=9, norm="Linf", eps=EPSILON):
     """The package as its users run it; the model keeps its parameters' gradients."""
-    attack = AutoAttack(model, eps=EPSILON, seed=0, version="standard")
+    attack = AutoAttack(model, eps=eps, norm=norm, seed=0, version="standard")
     attack.attacks_to_run = list(components)
     attack.square.n_queries = queries
-    attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = targets
+    if norm != "L1":
+        attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = targets
     with torch.random.fork_rng(devices=[]):
         _, predicted = attack.run_standard_evaluation(images, labels, batch_size=batch_size)
     return predicted == labels
@@ -58,6 +59,53 @@ def test_a_component_alone_runs_on_all_images_that_are_right(problem, component)
     model, images, labels = problem
     found = all_phases(model, images, labels, ours(component, batch_size=64))
     assert torch.equal(found.correct, plain(model, images, labels, [component], batch_size=64))
+
+
+@pytest.mark.parametrize(("norm", "name", "eps"), [("l2", "L2", 0.35), ("l1", "L1", 1.0)])
+def test_other_norms_have_the_package_s_own_settings_and_verdicts(problem, norm, name, eps):
+    model, images, labels = problem
+    attack = ours(f"autoattack@{norm}:{eps}", queries=20)
+    package = AutoAttack(model, eps=eps, norm=name, seed=0)
+    theirs = {
+        "apgd-ce": package.apgd,
+        "apgd-t": package.apgd_targeted,
+        "fab-t": package.fab,
+        "square": package.square,
+    }
+    package.square.n_queries, package.fab.targeted = 20, True
+    for component, expected in theirs.items():
+        found = autoattack.component_attack(model, component, attack, torch.device("cpu"))
+        for setting, value in vars(expected).items():
+            if isinstance(value, str | int | float | bool) and setting not in ("device", "verbose"):
+                assert getattr(found, setting) == value, (component, setting)
+    images, labels = images[:3], labels[:3]
+    found = all_phases(model, images, labels, attack)
+    assert torch.equal(found.correct, plain(model, images, labels, attack.components, 8, 20, 9, name, eps))
+    assert found.correct.sum() < found.clean.sum()
+
+
+class NoisyInput(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        return self.model(images + 0.02 * torch.randn_like(images))
+
+
+def test_a_randomised_model_is_attacked_with_the_package_s_version_for_such(problem):
+    model, images, labels = problem
+    noisy, attack = NoisyInput(model).eval(), ours("autoattack-rand")
+    assert attack.phases == ("clean", "apgd-ce", "apgd-dlr") and attack.samples == 20
+    run = autoattack.component_attack(noisy, "apgd-dlr", attack, torch.device("cpu"))
+    theirs = AutoAttack(noisy, eps=EPSILON, seed=0, version="rand").apgd
+    assert (run.eot_iter, run.n_restarts, run.n_iter, run.loss) == (20, 1, 100, "dlr")
+    assert (theirs.eot_iter, theirs.n_restarts, theirs.n_iter) == (20, 1, 100)
+    # A few samples of each gradient will do to see that the seed decides.
+    attack = attack.model_copy(update={"samples": 3})
+    found = [all_phases(noisy, images[:4], labels[:4], attack) for _ in range(2)]
+    assert torch.equal(found[0].correct, found[1].correct) and not found[0].warnings
+    assert found[0].correct.sum() < found[0].clean.sum()
 
 
 def test_fewer_classes_limit_the_targets():

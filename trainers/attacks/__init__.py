@@ -9,17 +9,27 @@ from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
 
 from trainers import registry
 from trainers.attack import AttackSettings, EvaluationAttack, times
 from trainers.spelling import nearest
+from trainers.values import NORM_DISPLAYS, NORM_NAMES, Amount
+
+AMOUNT = TypeAdapter(Amount)
+EXAMPLE = "autoattack@l2:128/255"
 
 
 def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> EvaluationAttack:
-    """The attack behind a name such as pgd-20, cw-100 or autoattack; autoattack*1.5 is at 1.5 times the radius."""
+    """The attack behind a name such as pgd-20, cw-100 or autoattack.
+
+    autoattack*1.5 is at 1.5 times the radius, autoattack@l2:0.5 in another norm at a radius of its own.
+    """
     settings = replace(settings or AttackSettings(), **changes)
     base, times_sign, factor = name.partition("*")
+    base, at_sign, ball = base.partition("@")
+    if at_sign:
+        settings = _in_ball(name, ball, settings)
     if times_sign:
         if not re.fullmatch(r"\d{1,4}(\.\d{1,9})?", factor):
             raise ValueError(f"attack {name!r}: after * stands a factor of the radius, such as 1.5")
@@ -29,8 +39,27 @@ def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> 
         if found is not None:
             plugin = registry.sha256_of(registry.ATTACKS, kind)
             return found.model_copy(update={"plugin": plugin}) if plugin else found
+    if name == "corruptions":
+        raise ValueError("corruptions are 75 evaluations; ask for one such as corruption-fog-3")
     known = [example for kind in registry.ATTACKS.names() for example in registry.ATTACKS.get(kind).examples]
     raise ValueError(f"unknown attack {name!r}{nearest(name, known)} known: {', '.join(known)}")
+
+
+def _in_ball(name: str, ball: str, settings: AttackSettings) -> AttackSettings:
+    text, _, epsilon = ball.partition(":")
+    norm = next((one for one in NORM_NAMES if one == text), None)
+    if norm is None:
+        raise ValueError(f"attack {name!r}: after @ stands a norm and its radius, such as {EXAMPLE}")
+    if not epsilon and norm != settings.norm:
+        raise ValueError(f"attack {name!r}: norm {norm} needs a radius of its own, such as {EXAMPLE}")
+    try:
+        radius = AMOUNT.validate_python(epsilon or settings.epsilon)
+    except ValidationError:
+        raise ValueError(
+            f"attack {name!r}: the radius {epsilon!r} must be a number or a fraction such as 8/255"
+        ) from None
+    step_size = settings.step_size if norm == settings.norm else None
+    return replace(settings, norm=norm, epsilon=radius, step_size=step_size)
 
 
 def from_record(content: Any) -> EvaluationAttack:
@@ -49,7 +78,9 @@ AnyAttack = Annotated[SerializeAsAny[EvaluationAttack], BeforeValidator(from_rec
 @cache
 def display_name(name: str) -> str:
     """How tables write it; a name that no kind knows here is one of a plug-in's."""
+    base, at_sign, norm = name.partition("@")
+    ending = f", {NORM_DISPLAYS.get(norm, norm)}" if at_sign else ""
     try:
-        return parse(name).display
+        return parse(base).display + ending
     except ValueError:
-        return name.replace("-", " ").capitalize()
+        return base.replace("-", " ").capitalize() + ending

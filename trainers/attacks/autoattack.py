@@ -1,4 +1,4 @@
-"""autoattack, and its components one by one: apgd-ce, apgd-t, fab-t, square (Croce & Hein 2020)."""
+"""autoattack, its components one by one (apgd-ce, apgd-t, fab-t, square), and autoattack-rand (Croce & Hein 2020)."""
 
 from __future__ import annotations
 
@@ -11,38 +11,46 @@ from trainers.attack import AttackSettings, EvaluationAttack, Verdicts
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# In the standard order, with passes per image: about half of the images survive the first one.
-COMPONENTS = {"apgd-ce": 100.0, "apgd-t": 450.0, "fab-t": 450.0, "square": 800.0}
-DISPLAYS = {"autoattack": "AutoAttack", "square": "Square"}
+# With passes per image: about half of the images survive the first one.
+COMPONENTS = {"apgd-ce": 100.0, "apgd-dlr": 50.0, "apgd-t": 450.0, "fab-t": 450.0, "square": 800.0}
+STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")  # in the order of the package
+VERSIONS = {"autoattack": STANDARD, "autoattack-rand": ("apgd-ce", "apgd-dlr")}
+SAMPLES = 20  # of a randomised model's gradient in each step of autoattack-rand
+DISPLAYS = {"autoattack": "AutoAttack", "autoattack-rand": "AutoAttack (rand)", "square": "Square"}
 
 
 class AutoAttack(EvaluationAttack):
     """The batch is part of the attack: its random starts depend on an image's place in its batch."""
 
-    examples = ("autoattack", *COMPONENTS)
+    examples = ("autoattack", *STANDARD, "autoattack-rand")
 
     kind: str = "autoattack"
     components: tuple[str, ...]
     targets: int | None = Field(default=None, ge=1, description="target classes of apgd-t and fab-t")
     queries: int | None = Field(default=None, ge=1, description="queries of square")
+    samples: int | None = Field(default=None, ge=1, description="gradients averaged in a step, of a randomised model")
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> AutoAttack | None:
-        if name != "autoattack" and name not in COMPONENTS:
+        if name not in VERSIONS and name not in STANDARD:
             return None
-        components, classes = tuple(COMPONENTS) if name == "autoattack" else (name,), settings.classes
-        if "apgd-t" in components and classes < 4:
+        components, classes = VERSIONS.get(name, (name,)), settings.classes
+        fewest = 4 if "apgd-t" in components else 3 if "apgd-dlr" in components else 1
+        if classes < fewest:
+            loss = "targeted loss" if fewest == 4 else "loss of logit ratios"
             raise ValueError(
-                f"{name} needs at least 4 classes for its targeted loss, not {classes}; use pgd or apgd-ce"
+                f"{name} needs at least {fewest} classes for its {loss}, not {classes}; use pgd or apgd-ce"
             )
         return cls(
             name=name,
+            norm=settings.norm,
             epsilon=settings.epsilon,
             seed=settings.seed,
             components=components,
             # 9 targets are the standard; with fewer than 10 classes there are only K-1 wrong ones.
             targets=min(9, classes - 1) if {"apgd-t", "fab-t"} & set(components) else None,
             queries=settings.queries if "square" in components else None,
+            samples=SAMPLES if name == "autoattack-rand" else None,
             batch_size=settings.batch_size,
             images=settings.images,
         )
@@ -53,7 +61,7 @@ class AutoAttack(EvaluationAttack):
 
     @property
     def cost(self) -> float:
-        return sum(COMPONENTS[component] for component in self.components)
+        return sum(COMPONENTS[component] for component in self.components) * (self.samples or 1)
 
     @property
     def display(self) -> str:
@@ -63,10 +71,9 @@ class AutoAttack(EvaluationAttack):
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
         from trainers.perturbation import autoattack
-        from trainers.perturbation.linf import correct_predictions
 
         if phase != "clean":
             survived, warnings = autoattack.run_component(model, images, labels, phase, self)
             return Verdicts(survived, None, warnings)
-        right = correct_predictions(model, images, labels)
+        right = autoattack.clean_predictions(model, images, labels, self)
         return Verdicts(right, right, autoattack.check_model(model, images, labels, self) if checks else [])

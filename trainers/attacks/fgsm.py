@@ -1,4 +1,4 @@
-"""fgsm: one signed gradient step as long as the radius, from the image itself (Goodfellow et al. 2015)."""
+"""fgsm: one step of the norm as long as the radius, from the image itself (Goodfellow et al. 2015)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ class Fgsm(Pgd):
         if name != "fgsm":
             return None
         radius = settings.epsilon
-        return cls(name=name, epsilon=radius, start="none", steps=1, step_size=radius, images=settings.images)
+        return cls(
+            name=name,
+            norm=settings.norm,
+            epsilon=radius,
+            start="none",
+            steps=1,
+            step_size=radius,
+            images=settings.images,
+        )
 
     @property
     def display(self) -> str:

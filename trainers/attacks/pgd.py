@@ -1,4 +1,4 @@
-"""pgd-N, cw-N, logit-scaling-A and logit-scaling-A-strict: signed gradient steps in the ball (Madry et al. 2018)."""
+"""pgd-N, cw-N, logit-scaling-A and logit-scaling-A-strict: gradient steps in the ball of a norm (Madry et al. 2018)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Pgd(EvaluationAttack):
             return None
         return cls(
             name=name,
+            norm=settings.norm,
             epsilon=settings.epsilon,
             seed=settings.seed,
             loss="cw" if found[1] == "cw" else "ce",
@@ -74,6 +75,7 @@ class Pgd(EvaluationAttack):
             loss=self.loss,
             alpha=self.alpha,
             seed=self.seed,
+            norm=self.norm,
             observe=observe,
         )
 

@@ -28,6 +28,10 @@ class Spsa(EvaluationAttack):
         found = re.fullmatch(r"spsa(?:-(\d+))?", name)
         if found is None:
             return None
+        if settings.norm != "linf":
+            raise ValueError(
+                f"{name} is defined for linf alone, not for {settings.norm}; use pgd-20, square or autoattack"
+            )
         steps = int(found[1] or 100)
         return cls(name=name, epsilon=settings.epsilon, seed=settings.seed, steps=steps, images=settings.images)
 

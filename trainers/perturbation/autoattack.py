@@ -26,8 +26,9 @@ from pyautoattack import AutoAttack, checks
 from torch import Tensor, nn
 
 from trainers.perturbation.fab import DirectFAB
+from trainers.perturbation.linf import correct_predictions
 from trainers.perturbation.square import RememberingSquare
-from trainers.values import as_float
+from trainers.values import NORM_DISPLAYS, as_float
 
 if TYPE_CHECKING:
     from trainers.attacks.autoattack import AutoAttack as Settings
@@ -91,7 +92,8 @@ def check_model(model: nn.Module, images: Tensor, labels: Tensor, attack: Settin
     logger = logging.getLogger(_LOGGER)
     tracer = sys.gettrace()
     with _own_randomness(), _caught_warnings() as caught:
-        checks.check_randomized(model, images, labels, bs=len(images), logger=logger)
+        if attack.samples is None:
+            checks.check_randomized(model, images, labels, bs=len(images), logger=logger)
         classes = checks.check_range_output(model, images, logger=logger)
         # The package counts gradient calls in a global that it never resets, and drops a debugger's trace function.
         checks.funcs.update(dict.fromkeys(checks.funcs, 0))
@@ -101,6 +103,15 @@ def check_model(model: nn.Module, images: Tensor, labels: Tensor, attack: Settin
         targets = attack.targets or 0
         checks.check_n_classes(classes, list(attack.components), targets, targets, logger=logger)
     return caught
+
+
+def clean_predictions(model: nn.Module, images: Tensor, labels: Tensor, attack: Settings) -> Tensor:
+    """Whether each clean image is classified right; of a randomised model by draws that the seed decides."""
+    if attack.samples is None:
+        return correct_predictions(model, images, labels)
+    with _own_randomness():
+        torch.manual_seed(attack.seed)
+        return correct_predictions(model, images, labels)
 
 
 def run_component(
@@ -114,13 +125,18 @@ def run_component(
 
 
 def component_attack(model: nn.Module, component: str, attack: Settings, device: torch.device):
-    """The object that runs a component, with the package's `standard` settings."""
-    suite = AutoAttack(model, eps=as_float(attack.epsilon), norm="Linf", seed=attack.seed, device=device)
-    if component == "apgd-ce":
-        suite.apgd.loss = "ce"
+    """The object that runs a component, with the package's settings for the norm and for the version."""
+    version = "standard" if attack.samples is None else "rand"
+    norm = NORM_DISPLAYS[attack.norm]
+    suite = AutoAttack(model, eps=as_float(attack.epsilon), norm=norm, seed=attack.seed, device=device, version=version)
+    if component in ("apgd-ce", "apgd-dlr"):
+        suite.apgd.loss = component.removeprefix("apgd-")
+        if attack.samples is not None:
+            suite.apgd.eot_iter = attack.samples
         return suite.apgd
     if component == "apgd-t":
-        suite.apgd_targeted.n_target_classes = attack.targets
+        # The package has fewer targets for L1.
+        suite.apgd_targeted.n_target_classes = min(attack.targets or 9, suite.apgd_targeted.n_target_classes)
         return suite.apgd_targeted
     if component == "fab-t":
         fab = suite.fab

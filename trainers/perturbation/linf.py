@@ -1,4 +1,4 @@
-"""Projected gradient ascent in the L∞ ball (Madry et al. 2018): the inner attack of training and of PGD evaluation."""
+"""Projected gradient ascent in a ball (Madry et al. 2018): the inner attack of training and of PGD evaluation."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from trainers import losses
 from trainers.method import Objective
 from trainers.perturbation.noise import keyed_uniform
+from trainers.perturbation.norms import NORMS
+from trainers.values import NormName
 
 STARTS = ("uniform", "gauss", "none")
 MODES = ("train", "eval", "train_untracked")
@@ -75,14 +77,14 @@ def ascend(
     epsilon: Tensor | float,
     step_size: Tensor | float,
     steps: int,
+    norm: NormName = "linf",
     observe: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
-    """Signed gradient steps from `adversarial`, each followed by the ε-box around `images` and by [0, 1].
+    """Steps of the norm from `adversarial`, each back into the ball around `images` and into [0, 1].
 
-    The model's mode is the caller's business. Images lie in [0, 1], so both boxes meet and one clamp does for two.
+    The model's mode is the caller's business.
     """
-    lower = (images - epsilon).clamp_(min=0.0)
-    upper = (images + epsilon).clamp_(max=1.0)
+    move = NORMS[norm].moves(images, epsilon, step_size)
     for _ in range(steps):
         adversarial = adversarial.detach().requires_grad_()
         with torch.enable_grad():
@@ -91,7 +93,7 @@ def ascend(
         (gradient,) = torch.autograd.grad(value, adversarial)
         if observe is not None:
             observe(logits.detach())
-        adversarial = torch.clamp(adversarial.detach() + step_size * gradient.sign_(), lower, upper)
+        adversarial = move(adversarial.detach(), gradient)
     return adversarial.detach()
 
 
@@ -99,7 +101,8 @@ def ascend(
 class LinfAttack:
     """PGD as a study sets it; satisfies `trainers.method.Attack`.
 
-    start     uniform: U(-ε, ε) clipped to [0, 1]; gauss: 0.001·N(0, 1), not clipped before the first step; none
+    start     uniform: as the norm draws it, in L∞ U(-ε, ε), clipped to [0, 1]; none
+              gauss: 0.001·N(0, 1), not clipped before the first step
     mode      BatchNorm while it runs: train (buffers move), eval, train_untracked (batch statistics, buffers stay)
     draw      gives the unit noise for the start (U(-1, 1) or N(0, 1)) in place of the generator
     final_forward  in `train` mode one more forward of the result, as in the official loop, for its BatchNorm buffers;
@@ -114,6 +117,7 @@ class LinfAttack:
     generator: torch.Generator | None = None
     draw: Callable[[Tensor], Tensor] | None = None
     final_forward: bool = True
+    norm: NormName = "linf"
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -141,6 +145,7 @@ class LinfAttack:
                 epsilon=radius,
                 step_size=step,
                 steps=self.steps,
+                norm=self.norm,
                 observe=observe,
             )
             if self.mode == "train" and self.final_forward and self.steps > 0:
@@ -160,7 +165,7 @@ class LinfAttack:
             return images.clone()
         if self.start == "gauss":
             return images + 0.001 * self._unit_noise(images)
-        return (images + radius * self._unit_noise(images)).clamp_(0.0, 1.0)
+        return NORMS[self.norm].start(images, radius, self._unit_noise(images))
 
     def _unit_noise(self, images: Tensor) -> Tensor:
         if self.draw is not None:
@@ -185,6 +190,7 @@ def keyed_pgd(
     loss: str = "ce",
     alpha: float | None = None,
     seed: int = 0,
+    norm: NormName = "linf",
     observe: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """PGD of evaluations: in eval mode, against a named loss of `alpha` times the logits, its start drawn by image."""
@@ -193,7 +199,7 @@ def keyed_pgd(
         return LOSSES[loss](logits if alpha is None else alpha * logits, labels)
 
     draw = partial(keyed_uniform, seed, indices)
-    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw)(
+    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
         model, images, objective, observe=observe
     )
 

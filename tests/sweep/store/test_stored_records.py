@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[Record, Record]] = {  # each with one of its kind that be
     "search": (records.search_record(), records.search_record("sovr-other")),
     "diagnostics": (records.diagnostics_record(), records.diagnostics_record(images=7)),
     "decision": (records.decision_record(), records.decision_record(OTHER)),
+    "row": (records.row_record(), records.row_record("other")),
     "study": (records.manifest(), records.manifest("other")),
 }
 NEEDED = {
@@ -39,6 +40,7 @@ NEEDED = {
     "candidate": "curve",
     "search": "chosen",
     "diagnostics": "summary",
+    "row": "subject",
     "decision": "differences",
     "study": "cells",
 }

@@ -1,0 +1,93 @@
+"""A model from elsewhere as a row of a study: attacked as the study's own trials are, and shown beside them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from sweep.errors import UserError
+from sweep.evaluation.subject import EvaluateOptions, Subject
+from sweep.store.base import Store
+from sweep.store.records import Manifest, RowRecord
+from sweep.studies.model import Study
+from sweep.trials.cells import evaluation_attacks
+from sweep.trials.provenance import made_here
+from trainers.attack import EvaluationAttack
+from trainers.spelling import nearest
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where a model is to stand."""
+
+    manifest: Manifest
+    study: Study
+    label: str
+    display: str
+
+    def attacks(self) -> list[EvaluationAttack]:
+        """Those of the study, on the images that its trials are attacked on."""
+        limit = self.study.test_images
+        found = evaluation_attacks(self.study)
+        if limit is None:
+            return found
+        return [one if one.images else one.model_copy(update={"images": (0, limit)}) for one in found]
+
+    def check(self, subject: Subject) -> None:
+        """A trial's checkpoint must be one that the study's tables show."""
+        labels = [cell.label for cell in self.manifest.cells]
+        shown = {name for label in labels for name in self.manifest.checkpoints(label)} or {self.manifest.checkpoint}
+        if subject.outside is None and subject.checkpoint not in shown:
+            listed = ", ".join(sorted(shown))
+            raise UserError(
+                f"study {self.study.name!r} shows {listed}, not {subject.checkpoint}; give TRIAL/{sorted(shown)[0]}"
+            )
+
+    def write(self, store: Store, subject: Subject, options: EvaluateOptions) -> None:
+        store.write_record(
+            RowRecord(
+                study=self.manifest.name,
+                label=self.label,
+                display=self.display,
+                subject=subject.name,
+                checkpoint=subject.checkpoint,
+                model=(options.model or self.manifest.model).rpartition("/")[2],
+                **made_here(subject.data()),
+            )
+        )
+
+
+def wanted_row(store: Store, options: EvaluateOptions) -> Row | None:
+    """None where no study was named; every mistake before anything is computed."""
+    if options.study is None and options.display is None:
+        return None
+    if options.study is None or not (options.display or "").strip():
+        raise UserError('a row of a study needs both its name and the model\'s: --study my_mnist --as "Madry-CNN"')
+    display = str(options.display).strip()
+    manifest = _manifest(store, options.study)
+    try:
+        # What it ran on does not matter here, and is written in another way than it is read.
+        study = Study.model_validate({key: value for key, value in manifest.study.items() if key != "resources"})
+    except ValidationError:
+        raise UserError(
+            f"study {manifest.name!r} of {store.uri} is not one that this version can read; run it again first"
+        ) from None
+    if options.dataset not in (None, study.dataset):
+        raise UserError(f"study {study.name!r} is on {study.dataset}, not on {options.dataset}; leave --dataset out")
+    label = re.sub(r"[^A-Za-z0-9_+-]+", "_", display).lstrip("+-_") or "model"
+    if label in {cell.label for cell in manifest.cells}:
+        raise UserError(f"study {study.name!r} has trials of its own called {label!r}; choose another --as")
+    return Row(manifest, study, label, display)
+
+
+def _manifest(store: Store, name: str) -> Manifest:
+    """By the study's name, or by the file that it came from."""
+    known = store.manifests(lambda fault: None)
+    text = re.sub(r"\.ya?ml$", "", name.rpartition("/")[2])
+    found = known.get(name) or known.get(re.sub(r"[^\w-]", "_", text))
+    if found is None:
+        listed, guess = ", ".join(sorted(known)) or "none yet", nearest(text, known)
+        raise UserError(f"{store.uri} has no study {name!r}{guess} it has: {listed}; run the study first")
+    return found

@@ -1,0 +1,131 @@
+"""A model from elsewhere as a row of a study: in every table, the tests, the page and the export, and after a merge."""
+
+import pandas as pd
+import pytest
+import torch
+
+from reports.diff import difference_text
+from reports.explain import text as explanation
+from reports.export import export
+from reports.page.page import write_page
+from reports.results import Results
+from reports.significance import study_tests
+from reports.tables.study import study_tables
+from reports.writing import write
+from sweep import cli
+from sweep.errors import UserError
+from sweep.store.manifests import write_manifest
+from sweep.store.merging import Merge
+from sweep.store.opening import open_store
+from sweep.store.records import RowRecord
+from sweep.studies.model import Study
+from sweep.trials import cells as planned
+from tests.sweep.stored import evaluation, write_trial
+from trainers import models
+
+SETTINGS = (
+    *("evaluation.suite=null", "evaluation.attacks=[clean,pgd-3,pgd-3@l2:0.5]", "evaluation.images=10"),
+    *("evaluation.diagnostics=false", "search.sovr.pin=true"),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A store with a study of two methods and two seeds, and weights of another network."""
+    folder = tmp_path_factory.mktemp("rows")
+    store, study = open_store(folder / "store"), Study.load("digits", SETTINGS, methods=["at", "sovr"], seeds=[0, 1])
+    cells = planned.expand(study)
+    for number, cell in enumerate(cells):
+        write_trial(store, cell)
+        for attack in range(3):
+            store.write_record(evaluation(study, cell, attack=attack, right=9 - 2 * attack - number % 2))
+    write_manifest(store, planned.manifest(study, cells))
+    torch.manual_seed(0)
+    torch.save(models.build("small_cnn", 10, shape=(1, 8, 8)).state_dict(), folder / "net.pt")
+    torch.manual_seed(1)
+    torch.save(models.build("small_cnn", 10, shape=(1, 8, 8)).state_dict(), folder / "other.pt")
+    evaluate(folder, "--as", "Madry CNN")
+    return folder
+
+
+def evaluate(folder, *words, weights="net.pt", store="store", code=0):
+    arguments = ["evaluate", "--checkpoint", folder / weights, "--model", "small_cnn", "--study", "digits"]
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*map(str, arguments), "--store", str(folder / store), *map(str, words)])
+    assert caught.value.code == code
+
+
+@pytest.fixture(scope="module")
+def results(place):
+    return Results.read(place / "store")
+
+
+def test_the_study_s_own_attacks_are_run_on_its_images(place):
+    paths = [path for path in open_store(place / "store").paths("evaluations") if "/outside-" in path]
+    assert sorted(path.split("/")[3].rpartition("-")[0] for path in paths) == ["clean", "pgd-3-0.2", "pgd-3-l2-0.5"]
+    (record,) = open_store(place / "store").records(RowRecord, ["rows/digits/Madry_CNN.json"], None)
+    assert record.display == "Madry CNN" and record.subject.startswith("outside-")
+
+
+def test_it_stands_in_every_table_with_n_one(results):
+    tables = {table.name: table for table in study_tables(results, "digits")}
+    assert set(tables) >= {"digits_main", "digits_attacks", "digits_norms"}
+    for name in ("digits_main", "digits_attacks", "digits_norms"):
+        cells = [cell for cell in tables[name].cells() if cell.label == "Madry_CNN"]
+        assert cells and all(cell.sample is not None and cell.sample.n == 1 for cell in cells), name
+        assert all(cell.shown_n == 1 for cell in cells)
+    assert any("Madry CNN: from elsewhere, one model (n = 1)" in note for note in tables["digits_main"].notes)
+    assert "digits_checkpoints" not in tables
+
+
+def test_several_norms_have_a_column_of_what_withstands_all(results):
+    table = next(one for one in study_tables(results, "digits") if one.name == "digits_norms")
+    assert [column.header for column in table.columns] == ["Linf, ε = 0.2", "L2, ε = 0.5", "Worst over l2, linf"]
+    at = next(row for row in table.blocks[0].rows if row.cells[0].label == "at")
+    assert [cell.sample.mean for cell in at.cells] == pytest.approx([65.0, 45.0, 45.0])
+
+
+def test_tests_say_that_one_model_cannot_be_tested(results):
+    (test, *_) = study_tests(results, "digits", "pgd-3")
+    row = next(one for one in test.rows if one.label == "Madry_CNN")
+    assert row.comparison.welch is None and row.verdict == row.comparison.undefined
+    assert row.name == "Madry CNN (n=1)" and row.over_images is not None
+
+
+def test_document_page_and_export_have_it(place, results, tmp_path):
+    written = write(place / "store", None, tmp_path / "out", figures=False)
+    assert written and "Madry CNN" in (tmp_path / "out" / "tables.md").read_text()
+    page = write_page(results, study_tables(results, "digits"), [], tmp_path / "out")
+    assert "Madry CNN" in page.read_text()
+    assert difference_text(results)
+    assert "Madry" in explanation(results, "digits/Madry_CNN/pgd-3")
+    export(place / "store", None, tmp_path / "export")
+    frame = pd.read_csv(tmp_path / "export" / "results.csv")
+    mine = frame[frame["label"] == "Madry_CNN"]
+    assert len(mine) == 3 and set(mine["method"]) == {"outside"} and mine["accuracy"].notna().all()
+    assert set(mine["norm"]) == {"linf", "l2"} and mine["epsilon_value"].max() == 0.5
+
+
+def test_a_merge_keeps_it_and_refuses_another_model_of_the_same_name(place):
+    merged = open_store(place / "merged")
+    Merge(merged, [open_store(place / "store")]).write()
+    assert "Madry_CNN" in Results.read(place / "merged").labels["digits"]
+    other = open_store(place / "elsewhere")
+    for path in open_store(place / "store").paths("studies"):
+        other.write(path, open_store(place / "store").read(path))
+    evaluate(place, "--as", "Madry CNN", "--attacks", "clean", weights="other.pt", store="elsewhere")
+    with pytest.raises(UserError, match="two models are called 'Madry_CNN'; evaluate one again with another --as"):
+        Merge(merged, [other])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--as", "at"), "has trials of its own called 'at'"),
+        (("--as", "X", "--dataset", "mnist"), "is on digits, not on mnist"),
+        (("--as", " "), "needs both its name and the model's"),
+    ],
+)
+def test_mistakes_are_messages(place, capsys, words, message):
+    evaluate(place, *words, code=2)
+    assert message in capsys.readouterr().err
