@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers import assembly, composition, schedules
+from trainers import assembly, composition, pulse, schedules
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
@@ -170,6 +170,7 @@ class Training:
                 wrapper.after_step(self.model, self.step)
             self.step += 1
             tally.add(result.loss, result.logits, labels)
+            pulse.beat()
         return {"epoch": epoch, "learning_rate": rate, **tally.row()}
 
     def _set_rates(self, iteration: int) -> float:
