@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from sweep.cluster.place import Place
@@ -31,7 +30,6 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
-        self._worked = time.monotonic()
 
     def hear(self, place: Place) -> None:
         """A process on it said what the place is like."""
@@ -42,7 +40,6 @@ class Nodes:
         return self._nodes[node].fault if node in self._nodes else None
 
     def worked(self, node: str) -> None:
-        self._worked = time.monotonic()
         if node in self._nodes:
             self._nodes[node].strikes.clear()
 
@@ -53,7 +50,11 @@ class Nodes:
 
     def bad(self) -> dict[str, str]:
         """Machines that get no work, and why."""
-        return {one.place.host: one.fault for one in self._nodes.values() if one.fault is not None}
+        found = {}
+        for name, node in self._nodes.items():
+            if node.fault is not None:
+                found[f"{node.place.host} ({name[:8]})"] = node.fault
+        return found
 
     def others(self, avoided: set[str], alive: set[str]) -> bool:
         """Whether a living node is left that is neither bad nor avoided; one not heard of may be good."""
