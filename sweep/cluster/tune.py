@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.callback import Callback
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
@@ -224,6 +225,22 @@ class Watch(Unsaved, Callback):
             self.spans.append((start, time.time()))
 
 
+class Silent(TrialProgressCallback):
+    """In place of the one that Tune adds by itself, which prints amid the display whatever its verbosity."""
+
+    def __init__(self) -> None:
+        """It keeps nothing."""
+
+    def on_trial_result(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+    def on_trial_error(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+    def on_trial_complete(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+
 class Withdrawing(Unsaved, FIFOScheduler):
     """Takes back processes that wait for a device without anything to do there: an autoscaler would start nodes."""
 
@@ -268,7 +285,7 @@ def fit(queue: Queue, watch: Watch, resources: TrialResources, *, scratch: str, 
             verbose=0,
             stop=StopAll(queue.is_done),
             failure_config=tune.FailureConfig(max_failures=0),  # what a failure means is decided at the desk
-            callbacks=[watch, *callbacks],
+            callbacks=[watch, Silent(), *callbacks],
         ),
     ).fit()
     if queue.fault is not None:
