@@ -68,10 +68,10 @@ def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
     store = open_store(folder / "store")
     resources = choose(chosen)
     work = Trainings(chosen, store, command="benchmark")
-    queue = Queue(work, Setting(store.uri, str(folder)), resources, lambda: False)
+    queue = Queue(work, Setting(store.uri, str(folder)), resources, lambda: False, retries=0)
     watch = Watch(queue, 3600.0, lambda: None)
     started = time.perf_counter()
-    fit(queue, watch, resources, retries=0, scratch=str(folder / "tune"), callbacks=[])
+    fit(queue, watch, resources, scratch=str(folder / "tune"), callbacks=[])
     wall = time.perf_counter() - started
     work.close()
     assert work.complete and not work.failed, work.failed

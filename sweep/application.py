@@ -84,6 +84,12 @@ DataOption = Annotated[str, typer.Option(help="Where data sets are, or are downl
 AddressOption = Annotated[
     str | None, typer.Option(help="An existing Ray cluster (auto, or host:6379); otherwise this machine.")
 ]
-BudgetOption = Annotated[str | None, typer.Option(help="Start nothing beyond this many device-hours, e.g. 500h.")]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(help="Start nothing beyond this many device-hours of the study, all runs together, e.g. 500h."),
+]
+WaitOption = Annotated[
+    float, typer.Option(min=1, help="Seconds that nodes of a cluster may take to answer or, if it scales, to come up.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]

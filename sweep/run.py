@@ -53,6 +53,7 @@ def run(
     logger: Annotated[
         str, typer.Option(help="Curves while it runs: tensorboard, wandb, mlflow or none.")
     ] = "tensorboard",
+    wait_for_nodes: application.WaitOption = 300.0,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
 ) -> None:
@@ -80,6 +81,7 @@ def run(
         out=out,
         loggers=tuple(name.strip() for name in logger.split(",") if name.strip() not in ("", "none")),
         verbose=verbose,
+        wait_for_nodes=wait_for_nodes,
     )
     if not run_study(chosen, opened, options).complete:
         raise typer.Exit(application.FAILED)

@@ -39,8 +39,24 @@ def submit(
     python: Annotated[str, typer.Option(help="--address: the cluster's interpreter that has the packages.")] = "python",
     nodes: Annotated[int, typer.Option(help="Slurm, KubeRay: machines that train.")] = 1,
     gpus_per_node: Annotated[int | None, typer.Option(help="Slurm, KubeRay: what a trial needs, if absent.")] = None,
-    cpus_per_node: Annotated[int, typer.Option(help="Slurm, KubeRay.")] = 8,
-    memory: Annotated[str | None, typer.Option(help="Of each node, e.g. 64G (Slurm) or 64Gi (KubeRay).")] = None,
+    cpus_per_node: Annotated[
+        int | None, typer.Option(help="Slurm: all of a node, if absent. KubeRay: 8 for each GPU.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Slurm: e.g. 64G, all of a node if absent. KubeRay: e.g. 64Gi; 16Gi per GPU."),
+    ] = None,
+    wait_for_nodes: Annotated[
+        float | None, typer.Option(min=1, help="Seconds that nodes may take to come up and answer; 300 if absent.")
+    ] = None,
+    resubmit: Annotated[
+        bool, typer.Option("--resubmit", help="Slurm: each job submits its successor, where requeueing is not allowed.")
+    ] = False,
+    min_nodes: Annotated[
+        int | None, typer.Option(help="KubeRay: scale between so many and --nodes, as there is work.")
+    ] = None,
+    node_selector: Annotated[list[str] | None, typer.Option(help="KubeRay: KEY=VALUE. Repeatable.")] = None,
+    toleration: Annotated[list[str] | None, typer.Option(help="KubeRay: KEY=VALUE:NoSchedule. Repeatable.")] = None,
     time: Annotated[str, typer.Option(help="Slurm's time limit.")] = "24:00:00",
     partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
     folder: Annotated[str, typer.Option(help="Slurm: the project's folder, seen by all nodes.")] = ".",
@@ -68,6 +84,11 @@ def submit(
         gpus_per_node=gpus_per_node,
         cpus_per_node=cpus_per_node,
         memory=memory,
+        wait_for_nodes=wait_for_nodes,
+        resubmit=resubmit,
+        min_nodes=min_nodes,
+        node_selectors=tuple(node_selector or ()),
+        tolerations=tuple(toleration or ()),
         time=time,
         partition=partition,
         folder=folder,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from trainers import losses
+from trainers import losses, pulse
 from trainers.attack import EvaluationAttack, Verdicts
 from trainers.perturbation.autoattack import joined_warnings
 from trainers.perturbation.linf import (
@@ -87,6 +89,7 @@ def pgd_accuracy(
         )
         with batchnorm_mode(model, "eval"):
             right += int(correct_predictions(model, adversarial, wanted).sum())
+        pulse.beat()
     return right / len(images)
 
 
@@ -139,11 +142,22 @@ def margin_accuracy(
             with batchnorm_mode(model, "eval"):
                 standing[left] = correct_predictions(model, adversarial, wanted[left])
         right += int(standing.sum())
+        pulse.beat()
     return right / len(images)
 
 
 def _towards(model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor, attack: LinfAttack) -> Tensor:
     return attack(model, images, lambda logits: losses.of_label(logits, targets) - losses.of_label(logits, labels))
+
+
+@contextmanager
+def _beating(model: nn.Module) -> Iterator[None]:
+    """A batch of AutoAttack takes thousands of forwards, most of them in loops of its package: each is a beat."""
+    hook = model.register_forward_hook(lambda *_: pulse.beat())
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def evaluate_phase(
@@ -168,7 +182,7 @@ def evaluate_phase(
     found = []
     searched = torch.device(device).type == "cuda" and phase != "square"  # which asks about another number each time
     computed = kernels(getattr(model, "evaluated_in", None), searched=searched)
-    with computed, batchnorm_mode(model, "eval"), frozen_parameters(model):
+    with computed, batchnorm_mode(model, "eval"), frozen_parameters(model), _beating(model):
         for first in range(0, len(images), size):
             part = slice(first, first + size)
             batch, wanted, places = pixels(images[part], device), labels[part].to(device), indices[part].to(device)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers import assembly, composition, schedules
+from trainers import assembly, composition, pulse, schedules
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
@@ -168,6 +168,7 @@ class Training:
                 result = self._one_step(method, batch, attack, wrappers)
                 self.step += 1
                 tally.add(result.loss, result.logits, labels)
+                pulse.beat()
             return {"epoch": epoch, "learning_rate": rate, **tally.row()}
         except Exception:
             tally.settle()  # what raised may come from a loss that was no number some steps ago: that is said instead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -10,10 +11,13 @@ from pathlib import Path
 
 from sweep.cluster import devices, preflight
 from sweep.cluster.liveness import Liveness
+from sweep.cluster.place import versions_here
 from sweep.cluster.session import connected
 from sweep.cluster.tune import Queue, Watch, fit
 from sweep.search.stored import settings_of
 from sweep.store.base import Store
+from sweep.store.patient import PatientStore
+from sweep.store.usage import Budget
 from sweep.studies.model import Study
 from sweep.trials.cost import budget_hours
 from sweep.trials.provenance import commit
@@ -25,6 +29,8 @@ from sweep.work.summary import Summary
 from sweep.work.tasks import Setting
 from sweep.work.work import Work
 from trainers import registry
+
+SIGN_SECONDS = 20.0
 
 
 def compute(
@@ -64,6 +70,7 @@ def _compute(
     stop: Stop,
 ) -> Summary:
     started, limit = time.monotonic(), budget_hours(options.budget)
+    patient = PatientStore(store, display.say, stop.asked)
     curves = callbacks(options.loggers, study, store)
     for label in study.searches():
         settings_of(study, label)  # refuses what cannot be searched before anything starts
@@ -73,41 +80,58 @@ def _compute(
         stop.listen()  # Ray has put handlers of its own in their place
         stop.last_acts.append(lambda: shutil.rmtree(scratch, ignore_errors=True))
         _end_if_asked(stop)
-        resources = devices.choose(study)
+        scales = options.address is not None and devices.scales()
+        resources = devices.choose(study, scales=scales)
         data_dir = Path(options.data_dir).absolute()
-        preflight.check(study, store, resources, data_dir)
+        for line in preflight.check(study, store, resources, data_dir, seconds=options.wait_for_nodes, scales=scales):
+            display.say(line)
         _end_if_asked(stop)
-        setting = Setting(store.uri, str(data_dir), resources.cpus, registry.sources(), commit(), command)
+        hang_seconds = study.resources.hang_minutes * 60
+        setting = Setting(
+            store.uri,
+            str(data_dir),
+            resources.cpus,
+            registry.sources(),
+            commit(),
+            command,
+            gpus=resources.gpus,
+            versions=versions_here(),
+            dataset=study.dataset,
+            sign_seconds=min(SIGN_SECONDS, hang_seconds / 3),
+        )
         watch: Watch
-
-        def may_start() -> bool:
-            return limit is None or watch.busy_seconds() / 3600 < limit
-
-        work = Work(study, store, retry_failed=options.retry_failed, command=command, may_start=may_start)
-        queue = Queue(work, setting, resources, stop.asked)
+        budget = Budget(patient, study.name, limit, lambda: watch.busy_seconds() * resources.devices)
+        work = Work(study, patient, retry_failed=options.retry_failed, command=command, may_start=budget.may_start)
+        queue = Queue(work, setting, resources, stop.asked, retries=study.resources.retries, scales=scales)
 
         def step() -> None:
-            display.update(work)
+            queue.guarded(budget.update)
+            display.update(work, queue.desk.nodes.bad())
             on_progress(sum(work.done.values()) + len(work.failed), display.say)
 
-        watch = Watch(queue, study.resources.hang_minutes * 60, step)
+        watch = Watch(queue, hang_seconds, step)
         stop.last_acts.insert(0, work.close)
         try:
-            with Liveness(resources, stop.lost):
-                fit(queue, watch, resources, retries=study.resources.retries, scratch=scratch, callbacks=curves)
+            patience, needed = (options.wait_for_nodes, queue.needs_nodes) if scales else (None, lambda: True)
+            with Liveness(resources, stop.lost, patience, needed):
+                fit(queue, watch, resources, scratch=scratch, callbacks=curves)
         finally:
+            with contextlib.suppress(OSError):
+                budget.write()
             work.close()
         return Summary(
             study.name,
             complete=work.complete and not work.failed,
-            interrupted=bool(work.left) and may_start(),
+            interrupted=bool(work.left) and budget.may_start(),
             done=dict(work.done),
             failed=work.failed,
             left=work.left,
             seconds=time.monotonic() - started,
-            device_hours=watch.busy_seconds() / 3600,
+            device_hours=watch.busy_seconds() * resources.devices / 3600,
             device_use=_device_use(watch, devices.slots(resources)),
-            budget_reached=bool(work.left) and not may_start(),
+            budget_reached=bool(work.left) and not budget.may_start(),
+            budget=None if limit is None else (budget.used, limit),
+            bad_nodes=queue.desk.nodes.bad(),
             store=store.uri,
         )
 

@@ -18,8 +18,15 @@ LOOK_SECONDS = 5.0
 class Liveness:
     """Looks from a thread of its own, because calls to a dead head do not return, and says once that all is lost."""
 
-    def __init__(self, resources: TrialResources, lost: Callable[[str], None]) -> None:
-        self.resources, self.lost = resources, lost
+    def __init__(
+        self,
+        resources: TrialResources,
+        lost: Callable[[str], None],
+        patience: float | None = None,
+        needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`patience` is for clusters whose nodes come when they are `needed`, and go when they are not."""
+        self.resources, self.lost, self.patience, self.needed = resources, lost, patience, needed
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         self._head = (host.strip("[]"), int(port))
         self._over = threading.Event()
@@ -33,12 +40,13 @@ class Liveness:
 
     def _watch(self) -> None:
         seen, missing = time.monotonic(), ""
+        patience = max(LOST_SECONDS, self.patience or 0.0)
         while not self._over.wait(min(LOOK_SECONDS, LOST_SECONDS / 3)):
             missing = self._missing()
             if not missing:
                 seen = time.monotonic()
-            elif time.monotonic() - seen > LOST_SECONDS:
-                self.lost(f"{missing} for {LOST_SECONDS:.0f} s; finished work is in the store")
+            elif time.monotonic() - seen > patience:
+                self.lost(f"{missing} for {patience:.0f} s; finished work is in the store")
                 return
 
     def _missing(self) -> str:
@@ -50,4 +58,4 @@ class Liveness:
             fit = any(self.resources.fits(node["Resources"]) for node in nodes())
         except Exception:  # the head died between the two questions, and Ray has many words for that
             fit = False
-        return "" if fit else f"the Ray cluster has had no living node with {self.resources}"
+        return "" if fit or not self.needed() else f"the Ray cluster has had no living node with {self.resources}"

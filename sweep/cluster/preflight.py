@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 import shutil
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweep.cluster.devices import TrialResources, nodes, slots
+from sweep.cluster.gpus import GpuFacts, examine_gpus
+from sweep.cluster.place import SPARE_BYTES, versions_here
 from sweep.errors import UserError
 from sweep.listing import size
 from sweep.store import layout
@@ -25,9 +28,8 @@ from sweep.trials.disk import planned_bytes
 from trainers import data, registry
 from trainers.wrapper import Wrapper
 
-PROBE_SECONDS = 60.0
-VERSIONS = ("torch", "ray", "optuna", "numpy", "pyautoattack")
-SPARE_BYTES = 100 * 1024**2
+WAIT_SECONDS = 300.0  # cold nodes of a large cluster take minutes to load our code
+RACERS, RACES = 8, 3
 
 
 @dataclass
@@ -38,11 +40,23 @@ class NodeFacts:
     versions: dict[str, str] = field(default_factory=dict)
     store: str | None = None  # what is wrong with the store there
     data: str | None = None  # what is wrong with the data there
+    gpus: GpuFacts = GpuFacts()
 
 
-def check(study: Study, store: Store, resources: TrialResources, data_dir: Path) -> None:
-    """Raises one UserError with everything that is wrong. Ray must be up."""
-    faults = resource_faults(resources, [node["Resources"] for node in nodes()])
+def check(
+    study: Study,
+    store: Store,
+    resources: TrialResources,
+    data_dir: Path,
+    *,
+    seconds: float = WAIT_SECONDS,
+    scales: bool = False,
+) -> list[str]:
+    """Raises one UserError with everything that is wrong; returns what is worth knowing. Ray must be up.
+
+    Nodes have so many seconds to answer. Where a cluster scales, the node that is needed may not be there yet.
+    """
+    faults = [] if scales else resource_faults(resources, [node["Resources"] for node in nodes()])
     mark = f"{layout.PREFLIGHT}/{uuid.uuid4().hex}"
     try:
         store.write(mark, b"driver")
@@ -50,8 +64,11 @@ def check(study: Study, store: Store, resources: TrialResources, data_dir: Path)
         raise UserError(f"store {store.uri} is not writable: {fault}; choose another with --store") from None
     try:
         wanted = (study.dataset, str(data_dir), _wrappers(study), registry.sources())
-        here = probe(store.uri, mark, *wanted, download=True)
-        found = [here, *_others([store.uri, mark, *wanted])]
+        own = _own_node()
+        gpus = own["Resources"].get("GPU", 0.0) if own and resources.gpus else 0.0
+        here = probe(store.uri, mark, *wanted, gpus=gpus, download=True)
+        here.store = here.store or create_fault(store, mark)
+        found = [here, *_others([store.uri, mark, *wanted], seconds, gpus=bool(resources.gpus))]
         if here.store is None:
             here.store = _replies(store, mark, found)
     finally:
@@ -62,6 +79,7 @@ def check(study: Study, store: Store, resources: TrialResources, data_dir: Path)
     faults += disk_faults(study, store, slots(resources))
     if faults:
         raise UserError("this sweep cannot start:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return [f"node {facts.node}: {line}" for facts in found for line in facts.gpus.lines()]
 
 
 def resource_faults(resources: TrialResources, available: Sequence[dict[str, float]]) -> list[str]:
@@ -78,7 +96,12 @@ def resource_faults(resources: TrialResources, available: Sequence[dict[str, flo
 
 
 def node_faults(found: Sequence[NodeFacts]) -> list[str]:
-    faults = [f"node {facts.node}: {fault}" for facts in found for fault in (facts.store, facts.data) if fault]
+    faults = [
+        f"node {facts.node}: {fault}"
+        for facts in found
+        for fault in (facts.store, facts.data, facts.gpus.fault)
+        if fault
+    ]
     here = found[0]
     for facts in found[1:]:
         differing = [
@@ -120,11 +143,14 @@ def probe(
     wrappers: Sequence[Wrapper] = (),
     plugins: Mapping[str, str] | None = None,
     *,
+    gpus: float = 0.0,
     download: bool = False,
 ) -> NodeFacts:
-    """Looks at the node that runs it. Only the driver downloads: two nodes may share the folder."""
-    facts = NodeFacts(platform.node(), _versions())
+    """Looks at the node that runs it, and so many GPUs. Only the driver downloads: two nodes may share the folder."""
+    facts = NodeFacts(platform.node(), versions_here())
     facts.store = _store_fault(store_uri, mark)
+    if gpus:
+        facts.gpus = examine_gpus(gpus)
     for name, source in (plugins or {}).items():
         registry.load_source(name, source)
     try:
@@ -154,30 +180,50 @@ def _replies(store: Store, mark: str, found: Sequence[NodeFacts]) -> str | None:
     return None if replies >= expected else f"store {store.uri} does not show what other nodes write"
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
-    for name in VERSIONS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "absent"
-    return found
+def create_fault(store: Store, mark: str) -> str | None:
+    """Two drivers would do the same work in a store that lets both create one file."""
+    for race in range(RACES):
+        path, start = f"{mark}.race{race}", threading.Barrier(RACERS)
+
+        def create(racer: int, path: str = path, start: threading.Barrier = start) -> bool:
+            start.wait()
+            return store.create(path, str(racer).encode())
+
+        with ThreadPoolExecutor(RACERS) as racers:
+            made = sum(racers.map(create, range(RACERS)))
+        made += store.create(path, b"later")
+        if made != 1:
+            return (
+                f"store {store.uri} let {made} writers create one file, so two drivers could not share it; use a file "
+                "system with atomic exclusive creation, or an S3 service that honours If-None-Match"
+            )
+    return None
 
 
-def _others(question: Sequence[Any]) -> list[NodeFacts]:
+def _own_node() -> dict[str, Any] | None:
+    own = ray.get_runtime_context().get_node_id()
+    return next((node for node in nodes() if node["NodeID"] == own), None)
+
+
+def _others(question: Sequence[Any], seconds: float, *, gpus: bool) -> list[NodeFacts]:
     """The same question to all other nodes at once."""
     own = ray.get_runtime_context().get_node_id()
     asked: dict[Any, str] = {}
     for node in nodes():
         if node["NodeID"] != own:
             where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-            asked[task.remote(*question)] = node["NodeManagerHostname"]
+            task: Any = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+            present = node["Resources"].get("GPU", 0.0) if gpus else 0.0
+            asked[task.remote(*question, gpus=present)] = node["NodeManagerHostname"]
     if not asked:
         return []
-    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=seconds)
     found = [_answer(reference, asked[reference]) for reference in answered]
-    return found + [NodeFacts(asked[one], store=f"no answer within {PROBE_SECONDS:.0f} s") for one in silent]
+    return found + [NodeFacts(asked[one], store=_silence(seconds)) for one in silent]
+
+
+def _silence(seconds: float) -> str:
+    return f"no answer within {seconds:.0f} s; give cold nodes longer with --wait-for-nodes {2 * seconds:.0f}"
 
 
 def _answer(reference: Any, name: str) -> NodeFacts:

@@ -16,6 +16,7 @@ from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 
 TEMPLATES = Path(__file__).parent / "templates"
+WAIT_SECONDS = 300.0  # for nodes, unless said otherwise
 NAMES = {"slurm": "slurm.sbatch", "kuberay": "kuberay.yaml"}
 
 
@@ -28,8 +29,13 @@ class SubmitOptions:
     env: tuple[str, ...] = ()
     nodes: int = 1
     gpus_per_node: int | None = None
-    cpus_per_node: int = 8
+    cpus_per_node: int | None = None
     memory: str | None = None
+    wait_for_nodes: float | None = None
+    resubmit: bool = False
+    min_nodes: int | None = None
+    node_selectors: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ()
     time: str = "24:00:00"
     partition: str | None = None
     folder: str = "."
@@ -46,6 +52,7 @@ class SubmitOptions:
             "--methods": self.study.methods,
             "--seeds": self.study.seeds,
             "--budget": self.budget,
+            "--wait-for-nodes": None if self.wait_for_nodes is None else f"{self.wait_for_nodes:g}",
         }
         words = ["--study", study, "--yes"]
         for name, value in single.items():
@@ -76,8 +83,10 @@ def check(options: SubmitOptions, ways: Sequence[str]) -> None:
     if options.store is None:
         raise UserError("--store is needed: a folder that every node of the cluster sees, or s3://bucket/prefix")
     for name, value in (("--nodes", options.nodes), ("--cpus-per-node", options.cpus_per_node)):
-        if value < 1:
+        if value is not None and value < 1:
             raise UserError(f"{name} {value}: must be at least 1")
+    if options.min_nodes is not None and not 0 <= options.min_nodes <= options.nodes:
+        raise UserError(f"--min-nodes {options.min_nodes}: must be from 0 to --nodes {options.nodes}")
     options.study.load()
     options.environment()
 
@@ -99,6 +108,10 @@ def render(options: SubmitOptions, way: str, file: str) -> str:
         ],
         "gpus_per_node": gpus_per_node(study) if options.gpus_per_node is None else options.gpus_per_node,
         "memory": _kubernetes_amount(options.memory) if way == "kuberay" else options.memory,
+        "wait_for_nodes": f"{WAIT_SECONDS if options.wait_for_nodes is None else options.wait_for_nodes:.0f}",
+        "min_nodes": options.nodes if options.min_nodes is None else options.min_nodes,
+        "node_selectors": [_pair("--node-selector", item) for item in options.node_selectors],
+        "tolerations": [toleration(item) for item in options.tolerations],
         "folder": shlex.quote(options.folder),
         "venv": shlex.quote(options.venv) if options.venv else "",
         "ray_version": version("ray"),
@@ -114,6 +127,23 @@ def gpus_per_node(study: Study) -> int:
     if study.resources.gpus is not None:
         return max(1, int(-(-study.resources.gpus // 1))) if study.resources.gpus else 0
     return 0 if study.dataset == "digits" else 1
+
+
+def toleration(text: str) -> dict[str, str]:
+    """'key=value:Effect', as `kubectl taint` writes it; without a value the key alone counts."""
+    matched = re.fullmatch(r"([\w./-]+)(?:=([\w.-]*))?(?::(NoSchedule|PreferNoSchedule|NoExecute))?", text)
+    if not matched:
+        raise UserError(f"--toleration {text}: must be KEY, KEY=VALUE or KEY=VALUE:NoSchedule")
+    key, value, effect = matched.groups()
+    found = {"key": key, "operator": "Exists" if value is None else "Equal"}
+    return found | ({} if value is None else {"value": value}) | ({} if effect is None else {"effect": effect})
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not re.fullmatch(r"[\w./-]+", name) or not re.fullmatch(r"[\w.-]*", value):
+        raise UserError(f"{option} {text}: must be KEY=VALUE")
+    return name, value
 
 
 def kubernetes_name(study: str) -> str:

@@ -1,4 +1,4 @@
-"""Ray Tune's side of a sweep: its searcher hands out our work, its callback watches over what runs."""
+"""Ray Tune's side of a sweep: its trials are processes that ask for our tasks, its callback watches over them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.callback import Callback
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from sweep.cluster.devices import TrialResources, slots
-from sweep.cluster.worker import last_lines, tune_trainable
-from sweep.work.ready import Assigned
+from sweep.cluster.desk import Desk, Worker
+from sweep.cluster.devices import TrialResources, nodes, slots
+from sweep.cluster.failures import TaskFailure
+from sweep.cluster.worker import Process
+from sweep.errors import SweepEnded
+from sweep.store.patient import StoreGone
 from sweep.work.tasks import Setting
 from sweep.work.work import Work
 
-SLOWER_THAN_BEFORE = 20  # an epoch may take this many times the slowest one so far before the trial counts as hung
 START_SECONDS = 120.0  # a process may take this much longer before its first sign of life: imports, data
-SLOTS_SECONDS = 5.0
+LOOK_SECONDS = 5.0
+STALL_SECONDS = 10.0  # a driver that was kept for longer has heard nobody meanwhile
+# Processes that wait for a device. An autoscaler starts nodes for them, so that many wait where there is one.
+FEW_WAITING, MANY_WAITING = 4, 64
 
 ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # one file per format and trial in a folder that is scratch
@@ -32,6 +39,7 @@ ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops cleanly also while Tune waits for work
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's own state is never restored: the store is the truth
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",  # the queue says how many wait, and follows the work that is left
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
@@ -47,61 +55,80 @@ class Unsaved:
 
 
 class Queue(Unsaved, Searcher):
-    """Tune asks for the next configuration: the most urgent task, as long as devices are free."""
+    """Tune asks for the next trial: another process, as long as there is work that it could begin at once."""
 
-    def __init__(self, work: Work, setting: Setting, resources: TrialResources, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        setting: Setting,
+        resources: TrialResources,
+        stopping: Callable[[], bool],
+        *,
+        retries: int = 3,
+        scales: bool = False,
+    ) -> None:
         super().__init__()
         self.work, self.setting, self.resources, self.stopping = work, setting, resources, stopping
-        self.assigned: dict[str, Assigned] = {}
+        self.desk = Desk(work, retries, self._alive)
+        self.least_waiting = MANY_WAITING if scales else FEW_WAITING
         self.fault: Exception | None = None  # what ended the sweep; Tune would wrap it in an error of its own
-        self._slots, self._counted = 1, -math.inf
+        self._slots, self._nodes, self._looked = 1, set[str](), -math.inf
 
     def is_over(self) -> bool:
         return self.fault is not None or self.stopping()
 
-    def suggest(self, trial_id: str) -> Any:
-        if self.is_over():
-            return Searcher.FINISHED
-        try:
-            return self._next(trial_id)
-        except Exception as fault:
-            self.fault = fault
-            return Searcher.FINISHED
+    def is_done(self) -> bool:
+        """Whether every process may end as it is: none has a task, and there is none left."""
+        return self.is_over() or bool(self.guarded(lambda: self.desk.is_done))
 
-    def _next(self, trial_id: str) -> Any:
-        if time.monotonic() - self._counted > SLOTS_SECONDS:
-            self._slots, self._counted = slots(self.resources), time.monotonic()
-            self.work.at_once = self._slots
-        # As many again wait beside those that run: a process that ends finds its next piece at once.
-        if len(self.assigned) >= 2 * self._slots:
-            return None
-        assigned = self.work.next_task()
-        if assigned is not None:
-            self.assigned[trial_id] = assigned
-            return {"task": assigned.task, "setting": self.setting}
-        if not self.assigned and (self.work.complete or not self.work.may_start()):
+    def suggest(self, trial_id: str) -> Any:
+        if self.is_done():
             return Searcher.FINISHED
-        return None
+        if self.guarded(lambda: self.desk.wanted(1) <= 0 or self.waiting() >= max(self.least_waiting, self.slots())):
+            return None
+        self.desk.workers[trial_id] = Worker()
+        return {"setting": self.setting}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        if error:
-            return  # the callback sees the error itself
-        assigned = self.assigned.pop(trial_id)
-        try:
-            if result and result.get("state"):
-                assigned.seconds = result.get("ended", 0.0) - result.get("started", 0.0)
-                self.work.finished(assigned)
-            else:
-                self.work.interrupted(assigned)
-        except Exception as fault:
-            self.fault = fault
+        if not error:  # the callback sees errors themselves
+            self.guarded(lambda: self.desk.left(trial_id))
 
-    def gave_up(self, trial_id: str, reason: str) -> None:
-        assigned = self.assigned.pop(trial_id)
-        try:
-            self.work.gave_up(assigned, reason, last_lines(self.work.store, assigned.task.trial))
-        except Exception as fault:
-            self.fault = fault
+    def waiting(self) -> int:
+        """Processes that have no device yet."""
+        return sum(worker.place is None for worker in list(self.desk.workers.values()))
+
+    def needs_nodes(self) -> bool:
+        """Called from another thread: whether anything waits for a device."""
+        return self.desk.running > 0 or self.waiting() > 0
+
+    def surplus(self) -> int:
+        """How many of them wait in vain: another driver has taken the work."""
+        return int(self.guarded(lambda: max(0, -self.desk.wanted(0))) or 0)
+
+    def guarded(self, act: Callable[[], Any]) -> Any:
+        """Whatever goes wrong in the driver ends the sweep with that message."""
+        if self.fault is None:
+            try:
+                return act()
+            except StoreGone as fault:
+                self.fault = SweepEnded(f"{fault}\nfinished work is kept, and the same command goes on from there")
+            except Exception as fault:
+                self.fault = fault
+        return True
+
+    def slots(self) -> int:
+        self._look()
+        return self._slots
+
+    def _alive(self) -> set[str]:
+        self._look()
+        return self._nodes
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._slots, self._nodes = slots(self.resources), {node["NodeID"] for node in nodes()}
+            self._looked = time.monotonic()
+            self.desk.work.at_once = self._slots
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: what is left to do follows from the store."""
@@ -111,72 +138,126 @@ class Queue(Unsaved, Searcher):
 
 
 class Watch(Unsaved, Callback):
-    """Sees every start, result and failure; ends trials that make no progress; keeps the display alive."""
+    """Hears every process; gives out tasks; ends processes that give no sign of life; keeps the display alive."""
 
     def __init__(self, queue: Queue, hang_seconds: float, on_step: Callable[[], None]) -> None:
         self.queue, self.hang_seconds, self.on_step = queue, hang_seconds, on_step
         self.seen: dict[str, float] = {}
-        self.slowest: dict[str, float] = {}
         self.hung: dict[str, str] = {}
-        self.busy: dict[str, float] = {}  # start of each running piece
+        self.dropped: set[str] = set()  # ended because another driver has their task
+        self.busy: dict[str, float] = {}  # start of each running task
         self.trials: dict[str, Any] = {}
-        self.spans: list[tuple[float, float]] = []  # starts and ends of pieces, retries included
+        self.spans: list[tuple[float, float]] = []  # starts and ends of tasks, retries included
+        self._stepped = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.seen[trial.trial_id] = time.monotonic()
-        self.busy[trial.trial_id] = time.time()
+        self.seen[trial.trial_id] = time.monotonic() + START_SECONDS
         self.trials[trial.trial_id] = trial
-        assigned = self.queue.assigned[trial.trial_id]
-        assigned.started = True
-        self.queue.work.pace.begin(assigned)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        # An epoch's own time: between two reports, the first of which came after imports and data.
-        self.slowest[trial.trial_id] = max(self.slowest.get(trial.trial_id, 0.0), result.get("seconds", 0.0))
-        self.seen[trial.trial_id] = time.monotonic()
-        if "epoch" in result and trial.trial_id in self.queue.assigned:
-            self.queue.assigned[trial.trial_id].reached(result["epoch"])
-        if result.get("repeats"):
-            trial.max_failures = 0  # the failure that follows would come again: no retry
-        if result.get("state"):
-            self._end(trial.trial_id)
-
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.slowest.pop(trial.trial_id, None)  # the new process starts with imports again
-        self.queue.assigned[trial.trial_id].started = False  # it waits for a device until its next start
-        self._end(trial.trial_id)
+        name, desk = trial.trial_id, self.queue.desk
+        self.seen[name] = time.monotonic()
+        if "epoch" in result or "images" in result:
+            desk.progressed(name, result.get("epoch"))
+        if "state" in result:
+            self._end(name)
+            self.queue.guarded(lambda: desk.ended(name, result["ended"] - result["started"]))
+        if "failure" in result:
+            self._end(name)
+            self.queue.guarded(lambda: desk.failed(name, result["failure"]))
+        if "asks" in result and not self.queue.is_over():
+            order = self.queue.guarded(lambda: desk.order(name, result["place"]))
+            if self.queue.fault is not None:
+                return
+            worker = desk.workers[name]
+            if worker.assigned is not None:
+                self.busy[name] = time.time()
+                trial.config["task"] = worker.assigned.task
+            # In order with the call by which Tune lets the process go on.
+            trial.temporary_state.ray_actor.assign.remote(order)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial.trial_id)
+        self._gone(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial.trial_id)
-        self.queue.gave_up(trial.trial_id, self.hung.get(trial.trial_id) or _reason(trial))
+        name, desk = trial.trial_id, self.queue.desk
+        self._gone(name)
+        if name in self.dropped:
+            self.queue.guarded(lambda: desk.lost(name))
+        elif name in self.hung:
+            self.queue.guarded(lambda: desk.failed(name, TaskFailure("hung", self.hung[name])))
+        else:
+            self.queue.guarded(lambda: desk.failed(name, death(trial)))
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()
-        for name in list(self.busy):
-            limit = self.hang_seconds + START_SECONDS
-            if name in self.slowest:
-                limit = max(self.hang_seconds, SLOWER_THAN_BEFORE * self.slowest[name])
-            if now - self.seen[name] > limit:
-                self.hung[name] = f"no progress for {limit / 60:.1f} minutes; the process was ended"
-                actor = self.trials[name].temporary_state.ray_actor
-                self._end(name)
-                if actor is not None:
-                    ray.kill(actor)
+        if now - self._stepped > STALL_SECONDS:  # a store that did not answer, tables: nobody could be heard
+            self.seen = {name: seen + now - self._stepped for name, seen in self.seen.items()}
+        for name in [name for name in self.busy if now - self.seen[name] > self.hang_seconds]:
+            self.hung[name] = f"no progress for {self.hang_seconds / 60:.1f} minutes; the process was ended"
+            self._kill(name)
+        for assigned in self.queue.guarded(self.queue.work.lost_leases) if self.queue.fault is None else ():
+            for name, worker in self.queue.desk.workers.items():
+                if worker.assigned is assigned and name not in self.dropped:
+                    self.dropped.add(name)
+                    self._kill(name)
         self.on_step()
+        self._stepped = time.monotonic()
 
     def busy_seconds(self) -> float:
         return sum(end - start for start, end in self.spans) + sum(time.time() - start for start in self.busy.values())
 
-    def _end(self, trial_id: str) -> None:
-        self.trials.pop(trial_id, None)
-        start = self.busy.pop(trial_id, None)
+    def _kill(self, name: str) -> None:
+        actor = self.trials[name].temporary_state.ray_actor if name in self.trials else None
+        self._end(name)
+        if actor is not None:
+            ray.kill(actor)
+
+    def _gone(self, name: str) -> None:
+        self.trials.pop(name, None)
+        self.seen.pop(name, None)
+        self._end(name)
+
+    def _end(self, name: str) -> None:
+        start = self.busy.pop(name, None)
         if start is not None:
             self.spans.append((start, time.time()))
+
+
+class Silent(TrialProgressCallback):
+    """In place of the one that Tune adds by itself, which prints amid the display whatever its verbosity."""
+
+    def __init__(self) -> None:
+        """It keeps nothing."""
+
+    def on_trial_result(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+    def on_trial_error(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+    def on_trial_complete(self, *arguments: Any, **info: Any) -> None:
+        """Shown by the display."""
+
+
+class Withdrawing(Unsaved, FIFOScheduler):
+    """Takes back processes that wait for a device without anything to do there: an autoscaler would start nodes."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self.queue = queue
+        self._next = 0.0
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        if time.monotonic() > self._next:
+            self._next = time.monotonic() + 1.0
+            surplus = self.queue.surplus() if self.queue.fault is None and self.queue.waiting() else 0
+            waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == trial.PENDING]
+            for trial in waiting[len(waiting) - surplus :] if surplus else ():
+                tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
 
 
 class StopAll(Unsaved, Stopper):
@@ -192,33 +273,37 @@ class StopAll(Unsaved, Stopper):
         return self.stopping()
 
 
-def fit(
-    queue: Queue, watch: Watch, resources: TrialResources, *, retries: int, scratch: str, callbacks: list[Any]
-) -> None:
+def fit(queue: Queue, watch: Watch, resources: TrialResources, *, scratch: str, callbacks: list[Any]) -> None:
     os.environ.update(ENVIRONMENT)
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, slots(resources)))
     for name in ("ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     tune.Tuner(
-        tune.with_resources(tune_trainable, resources.per_trial()),
-        tune_config=tune.TuneConfig(search_alg=queue, num_samples=-1, reuse_actors=True),
+        tune.with_resources(Process, resources.per_trial()),
+        tune_config=tune.TuneConfig(search_alg=queue, scheduler=Withdrawing(queue), num_samples=-1),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=scratch,
             verbose=0,
-            stop=StopAll(queue.is_over),
-            failure_config=tune.FailureConfig(max_failures=retries),
-            callbacks=[watch, *callbacks],
+            stop=StopAll(queue.is_done),
+            failure_config=tune.FailureConfig(max_failures=0),  # what a failure means is decided at the desk
+            callbacks=[watch, Silent(), *callbacks],
         ),
     ).fit()
     if queue.fault is not None:
         raise queue.fault
 
 
-def _reason(trial: Any) -> str:
-    """The last line of the last error, as Tune wrote it beside the trial."""
+def death(trial: Any) -> TaskFailure:
+    """Of a process, by what Tune wrote of it; one that took too much of its machine's memory is its task's failure."""
     try:
-        lines = [line.strip() for line in Path(trial.error_file).read_text().splitlines() if line.strip()]
+        text = Path(trial.error_file).read_text()
     except (OSError, TypeError):
-        lines = []
-    return lines[-1][:500] if lines else "the process died"
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "OutOfMemoryError" in text or "low on memory" in text:
+        return TaskFailure(
+            "trial",
+            "its process was ended because the machine ran out of memory; name what a trial "
+            "needs with --set resources.memory=16GB",
+        )
+    return TaskFailure("died", lines[-1][:500] if lines else "the process died")

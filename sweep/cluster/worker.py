@@ -1,6 +1,6 @@
-"""What runs in a worker process: one task of a sweep at a time.
+"""What runs in a worker process: one task of a sweep after another, as the driver orders them.
 
-Tune reuses the processes, so each task finds what it depends on (seeds, threads, dtype, environment) set anew.
+A task finds what it depends on (seeds, threads, dtype, environment) set anew, whatever the process did before.
 """
 
 from __future__ import annotations
@@ -19,37 +19,105 @@ from typing import Any
 import numpy
 import torch
 from ray import tune
+from ray.tune.result import RESULT_DUPLICATE
+from ray.tune.trainable.function_trainable import FunctionTrainable
 
+from sweep.cluster.failures import failure_of
+from sweep.cluster.place import Lookout, gpu_fault
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
+from sweep.store.patient import PatientStore
 from sweep.work.tasks import Setting, Task, Workplace
-from trainers import registry
+from trainers import pulse, registry
 
 LOG_LINES = 40
 
 Report = Callable[[dict[str, Any]], None]
+Order = Task | float | None  # what to do; or how many seconds to wait before asking again; or that nothing is left
 
 
-def tune_trainable(config: dict[str, Any]) -> None:
-    """The function that Ray Tune runs for every task."""
-    run(config["task"], config["setting"], tune.report)
+class NoGpu(RuntimeError):
+    """A process that was promised a GPU would train on the CPU."""
+
+
+class Process(FunctionTrainable):
+    """Tune's trial: not one task but a process on a device, which asks for tasks until there are none.
+
+    So a task is taken by a driver when a device is ready for it, never before; and what waits for a device, for an
+    autoscaler to see, is no more than a process.
+    """
+
+    _name = "worker"
+    _order: Order = None
+
+    def assign(self, order: Order) -> None:
+        """Called by the driver between the report that asks and the call that lets the process go on."""
+        self._order = order
+
+    def _trainable_func(self, config: dict[str, Any]) -> None:
+        def ask(report: dict[str, Any]) -> Order:
+            self._order = None
+            tune.report(report)
+            return self._order
+
+        serve(config["setting"], ask, tune.report)
+        tune.report({RESULT_DUPLICATE: True})
+
+
+def serve(setting: Setting, ask: Callable[[dict[str, Any]], Order], report: Report) -> None:
+    """Until nothing is left, or a task fails: what a failure leaves in a process is nobody's to find."""
+    _load_plugins(setting)
+    store, lookout = open_store(setting.store), Lookout(setting)
+    ended: dict[str, Any] = {}
+
+    def note(values: dict[str, Any]) -> None:
+        """The end of a task goes with the question for the next."""
+        if "state" in values:
+            ended.update(values)
+        else:
+            report(values)
+
+    while True:
+        order = ask({**ended, "asks": True, "place": lookout.place(store)})
+        ended.clear()
+        if order is None:
+            return
+        if isinstance(order, float):
+            time.sleep(order)
+            continue
+        try:
+            run(order, setting, note)
+        except Exception as error:
+            report({"failure": failure_of(error)})
+            return
 
 
 def run(task: Task, setting: Setting, report: Report) -> None:
-    store = open_store(setting.store)
+    store = PatientStore(open_store(setting.store))
     folder = layout.trial_folder(task.trial)
     with _fresh_process(setting.cpus), _scratch(store, folder) as place, _log(store, task, place):
-        for name, source in setting.plugins.items():
-            registry.load_source(name, source)
+        _load_plugins(setting)
+        if setting.gpus and not torch.cuda.is_available():
+            raise NoGpu(gpu_fault())
         started = time.time()
-        try:
+        with pulse.heard_by(_Signs(report, setting.sign_seconds).hear):
             state = task.run(Workplace(setting, store, place, report))
-        except (ValueError, TypeError, AttributeError) as error:
-            if _is_of_the_loss(error):
-                report({"repeats": True})
-            raise
         report({"state": state, "started": started, "ended": time.time()})
+
+
+class _Signs:
+    """Of life, now and then: how many steps are done."""
+
+    def __init__(self, report: Report, seconds: float) -> None:
+        self.report, self.seconds = report, seconds
+        self._steps, self._next = 0, time.monotonic() + seconds
+
+    def hear(self) -> None:
+        self._steps += 1
+        if time.monotonic() > self._next:
+            self.report({"steps": self._steps})
+            self._next = time.monotonic() + self.seconds
 
 
 def last_lines(store: Store, trial: str) -> list[str]:
@@ -61,9 +129,9 @@ def last_lines(store: Store, trial: str) -> list[str]:
     return text.splitlines()[-LOG_LINES:]
 
 
-def _is_of_the_loss(error: Exception) -> bool:
-    """Raised in a training step: such a fault of the code comes again with every retry, unlike one of a disk."""
-    return any(frame.f_code.co_name == "training_step" for frame, _ in traceback.walk_tb(error.__traceback__))
+def _load_plugins(setting: Setting) -> None:
+    for name, source in setting.plugins.items():
+        registry.load_source(name, source)
 
 
 @contextlib.contextmanager
@@ -76,6 +144,8 @@ def _fresh_process(cpus: float) -> Iterator[None]:
     torch.manual_seed(0)
     numpy.random.seed(0)
     random.seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     try:
         yield
     finally:

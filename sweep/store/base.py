@@ -40,6 +40,11 @@ class Store:
 
     uri: str
 
+    @property
+    def impatient(self) -> Store:
+        """The store itself, where this one waits for another that does not answer."""
+        return self
+
     # Files
 
     def read(self, path: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
 DECISIONS, ROWS = "decisions", "rows"
-LEASES, BROKEN, PREFLIGHT = "leases", "broken", "preflight"
+LEASES, BROKEN, PREFLIGHT, USAGE = "leases", "broken", "preflight", "usage"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS = ".safetensors"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
@@ -133,6 +133,14 @@ def row_record(study: str, label: str) -> str:
 
 def manifest(study: str) -> str:
     return f"{STUDIES}/{study}.json"
+
+
+def usage_folder(study: str) -> str:
+    return f"{USAGE}/{study}"
+
+
+def usage(study: str, driver: str) -> str:
+    return f"{usage_folder(study)}/{driver}.json"
 
 
 def lease(name: str, generation: int) -> str:

@@ -3,10 +3,14 @@
 A lease is a file `leases/<name>.<generation>.json`. Who wants to take over an expired one creates the next
 generation, which only one writer can do; the holder alone rewrites its own. So no step needs a lock, and a
 process that dies at any point leaves at worst a lease that runs out.
+
+Clocks of two machines may differ by hours. So the time in the file is for people; whether another machine's lease
+has run out is judged by its not having changed, for as long as it lasts, on the clock of whoever wants it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -21,6 +25,7 @@ from sweep.store.base import Entry, Store
 
 UNFILLED_SECONDS = 10.0
 ATTEMPTS = 20
+LOOK_SECONDS = 1.0
 
 
 class Holder(BaseModel):
@@ -32,7 +37,8 @@ class Holder(BaseModel):
     host: str = ""
     pid: int = 0
     started: str = ""
-    expires: float = Field(allow_inf_nan=False)
+    seconds: float = Field(60.0, gt=0, le=86_400)  # how long it lasts without a renewal
+    expires: float = Field(allow_inf_nan=False)  # by its holder's clock; 0 when it was given back
 
     @property
     def is_dead(self) -> bool:
@@ -44,16 +50,52 @@ class Holder(BaseModel):
         return f"process {self.pid} on {self.host.split(' ')[0] or 'an unknown machine'}"
 
     @property
-    def is_over(self) -> bool:
+    def seems_over(self) -> bool:
+        """At one look, for people: right as far as the clocks agree."""
         return time.time() > self.expires or self.is_dead
 
 
+class Observed:
+    """How long leases have not changed, by a clock that no other machine sets; a new one was changed just now."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[Holder, float]] = {}
+        self._lock = threading.Lock()
+
+    def is_over(self, store: Store, path: str, holder: Holder) -> bool:
+        if holder.is_dead or not holder.expires:
+            return True
+        if not holder.owner:  # created and not filled
+            return time.time() > holder.expires
+        now = elapsed()
+        with self._lock:
+            before, since = self._seen.get((store.uri, path), (None, now))
+            if before != holder:
+                self._seen[store.uri, path] = (holder, now)
+                return False
+        return now - since > holder.seconds
+
+    def forget(self, store: Store, path: str) -> None:
+        with self._lock:
+            self._seen.pop((store.uri, path), None)
+
+
+def elapsed() -> float:
+    """Seconds that go on while a machine sleeps, and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+OBSERVED = Observed()
+
+
 class Lease:
-    """Held until `release`; a thread renews it. `lost` tells that another took over (this process slept too long)."""
+    """Held until `release`; a thread renews it. `lost` tells that another took over: whatever it stood for must end."""
 
     def __init__(self, store: Store, paths: list[str], holder: Holder, seconds: float) -> None:
-        self.store, self.paths, self.holder, self.seconds = store, paths, holder, seconds
+        # Its own thread tries again by itself: it must not be kept by a store that waits for an answer.
+        self.store, self.paths, self.holder, self.seconds = store.impatient, paths, holder, seconds
         self.lost = False
+        self._renewed = elapsed()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"lease {paths[-1]}", daemon=True)
         self._thread.start()
@@ -63,7 +105,7 @@ class Lease:
         self._thread.join()
         if self.lost:
             return
-        if time.time() < self.holder.expires - self.seconds / 3:
+        if elapsed() - self._renewed < self.seconds * 2 / 3:
             for path in self.paths:
                 self.store.delete(path)
         else:
@@ -78,15 +120,29 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._stop.wait(self.seconds / 3):
-            if time.time() > self.holder.expires:
-                self.lost = True
-                return
+            late = elapsed() - self._renewed > self.seconds
             renewed = self.holder.model_copy(update={"expires": time.time() + self.seconds})
             try:
+                if late and self._is_taken():
+                    self.lost = True
+                    return
                 self.store.write(self.paths[-1], _dump(renewed))
+                # Who took over between the look and the write has seen no change: then the later one has it.
+                if late and self._is_taken():
+                    self.lost = True
+                    self.store.delete(self.paths[-1])
+                    return
             except OSError:
-                continue  # the store may come back before the lease runs out
-            self.holder = renewed
+                continue  # while the store is away nobody else can take it either
+            self.holder, self._renewed = renewed, elapsed()
+
+    def _is_taken(self) -> bool:
+        """Whether this process slept, or the store was away, for so long that another has it now."""
+        mine = _parts(self.paths[-1])
+        return any(
+            _parts(entry.path)[0] == mine[0] and _parts(entry.path)[1] > mine[1]
+            for entry in self.store.entries(layout.LEASES)
+        ) or not self.store.exists(self.paths[-1])
 
 
 def take(store: Store, name: str, seconds: float = 60.0) -> Lease | None:
@@ -96,10 +152,11 @@ def take(store: Store, name: str, seconds: float = 60.0) -> Lease | None:
         host=process.host(),
         pid=os.getpid(),
         started=process.started(os.getpid()),
+        seconds=seconds,
         expires=time.time() + seconds,
     )
     found = _generations(store, name)
-    if any(not holder.is_over for holder in found.values()):
+    if _is_live(store, name, found):
         return None
     # Earlier generations stay until the release: they keep those away whose listing is old (a network folder).
     first = max(found, default=0) + 1
@@ -109,27 +166,35 @@ def take(store: Store, name: str, seconds: float = 60.0) -> Lease | None:
         others = {other: holder for other, holder in known.items() if holder.owner != me.owner}
         # A remote store may have carried out what it then reported as refused: the owner in the file decides.
         created = created or (number in known and number not in others)
-        if any(not holder.is_over for holder in others.values()):
+        if _is_live(store, name, others):
             if created:
                 # Both began in the moment of a release and saw different generations: the later one yields.
                 store.delete(layout.lease(name, number))
             return None
         if created:
             earlier = [layout.lease(name, other) for other in sorted(others)]
+            for path in earlier:
+                OBSERVED.forget(store, path)
             return Lease(store, [*earlier, layout.lease(name, number)], me, seconds)
         # Something that is no lease is in the way, such as a folder: the next number is free.
     return None
 
 
+def _is_live(store: Store, name: str, generations: dict[int, Holder]) -> bool:
+    """Every one is looked at: how long it has not changed counts from the first look."""
+    over = [OBSERVED.is_over(store, layout.lease(name, number), one) for number, one in generations.items()]
+    return not all(over)
+
+
 def held(store: Store) -> dict[str, Holder]:
-    """Who holds what; expired and released leases are left out."""
+    """Who seems to hold what; expired and released leases are left out."""
     newest: dict[str, tuple[int, Holder]] = {}
     for entry in store.entries(layout.LEASES):
         name, generation = _parts(entry.path)
         holder = _load(store, entry.path, entry.modified)
         if name and holder and generation > newest.get(name, (0, None))[0]:
             newest[name] = (generation, holder)
-    return {name: holder for name, (_, holder) in newest.items() if not holder.is_over}
+    return {name: holder for name, (_, holder) in newest.items() if not holder.seems_over}
 
 
 def abandoned(store: Store, old: float) -> list[Entry]:
@@ -150,10 +215,14 @@ class HeldLeases:
         self.store = store
         self.refused: set[str] = set()  # names that another had when they were last asked for
         self._held: dict[str, Lease] = {}
+        self._live: set[str] = set()  # of the refused ones, those that another still had at the last look
+        self._looked = -math.inf
 
     def take(self, name: str) -> bool:
         """Whether it is ours, now or already."""
         if name not in self._held:
+            if self.is_refused(name):
+                return False
             lease = take(self.store, name)
             if lease is None:
                 self.refused.add(name)
@@ -166,6 +235,27 @@ class HeldLeases:
         lease = self._held.pop(name, None)
         if lease is not None:
             lease.release()
+
+    def is_refused(self, name: str) -> bool:
+        """Whether another had it when it was asked for, and has it still: one listing answers for all such names."""
+        if name not in self.refused:
+            return False
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._live, self._looked = self._still_refused(), time.monotonic()
+        return name in self._live
+
+    def _still_refused(self) -> set[str]:
+        live = set()
+        for entry in self.store.entries(layout.LEASES):
+            name = _parts(entry.path)[0]
+            if name in self.refused and (holder := _load(self.store, entry.path, entry.modified)):
+                if not OBSERVED.is_over(self.store, entry.path, holder):
+                    live.add(name)
+        return live
+
+    def lost(self) -> list[str]:
+        """The names that another has taken over."""
+        return [name for name, lease in self._held.items() if lease.lost]
 
     def others(self) -> list[Holder]:
         """Who has what was refused here; one that has several is there once."""

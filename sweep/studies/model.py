@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, create_model, model_validator
 
 from sweep import studies
 from sweep.errors import UserError
@@ -32,6 +32,14 @@ def _auto_or_number(value: Any) -> Any:
         return None
     if value is None or isinstance(value, bool):
         raise ValueError("must be auto or a number")
+    return value
+
+
+def _share_of_one_device(value: float | None) -> float | None:
+    if value is not None and value > 1:
+        raise ValueError("one trial uses one device: 1, a share such as 0.5, or 0 for the CPU")
+    if value is not None and 0 < value < 0.0001:
+        raise ValueError("Ray counts shares in ten-thousandths: at least 0.0001, or 0 for the CPU")
     return value
 
 
@@ -110,7 +118,11 @@ class Evaluation(Strict):
 class Resources(Strict):
     """Per trial; absent (auto) is chosen from the devices at hand."""
 
-    gpus: Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_auto_or_number)] = None
+    gpus: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        BeforeValidator(_auto_or_number),
+        AfterValidator(_share_of_one_device),
+    ] = None
     cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_auto_or_number)] = None
     memory: Annotated[int | None, BeforeValidator(_auto_or_bytes)] = Field(None, description="bytes")
     retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")

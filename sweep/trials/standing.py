@@ -18,6 +18,7 @@ from sweep.store.base import Skip, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.leases import held
 from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
+from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
 
 SHOWN = 10
@@ -74,6 +75,8 @@ class StudyStanding:
     title: str
     trials: list[TrialStanding]
     searches: list[SearchStanding]
+    device_hours: float = 0.0  # used so far
+    budget_left: float | None = None
 
     @property
     def counts(self) -> Counter[str]:
@@ -94,6 +97,8 @@ class StudyStanding:
             "counts": self.counts,
             "evaluations": self.evaluations,
             "searches": [vars(search) for search in self.searches],
+            "device_hours": self.device_hours,
+            "budget_left": self.budget_left,
         }
 
     def text(self) -> str:
@@ -115,6 +120,9 @@ class StudyStanding:
             f"{listing.count(len(self.trials), 'trial')}: {total}; evaluations {evaluations}",
             *(search.text() for search in self.searches),
         ]
+        if self.device_hours or self.budget_left is not None:
+            left = "" if self.budget_left is None else f", {self.budget_left:.2f} left of the budget"
+            lines.append(f"{self.device_hours:.2f} device-hours used{left}")
         lines += [
             f"{trial.label} seed {trial.seed} {trial.state}: {trial.reason} ({layout.trial_folder(trial.trial)})"
             for trial in self.trials
@@ -169,9 +177,9 @@ class _Moment:
             )
             for cell in manifest.cells
         ]
-        return StudyStanding(
-            manifest.name, manifest.title, trials, [self._search(search, skip) for search in manifest.searches]
-        )
+        searches = [self._search(search, skip) for search in manifest.searches]
+        used, left = budget_left(usages(self.store, manifest.name))
+        return StudyStanding(manifest.name, manifest.title, trials, searches, used, left)
 
     def _state(self, trial: str) -> str:
         running = "running" if layout.trial_lease(trial) in self.leases else "left"

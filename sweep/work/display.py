@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -27,13 +29,17 @@ class Display:
         self.started = time.monotonic()
         self._next = 0.0
         self._last = ""
+        self._bad: set[str] = set()
         self._live: Any = None
         if shown and sys.stderr.isatty():
             self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
             self._live.start()
 
-    def update(self, work: Work) -> None:
+    def update(self, work: Work, bad_nodes: Mapping[str, str] = MappingProxyType({})) -> None:
         now = time.monotonic()
+        for host in bad_nodes.keys() - self._bad:
+            self.say(f"node {host} gets no more work: {bad_nodes[host]}")
+        self._bad = set(bad_nodes)
         if not self.shown or now < self._next:
             return
         if self._live is not None:

@@ -41,6 +41,8 @@ class Curves(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        if "state" in result or "failure" in result:  # the process goes on to another task, or ends
+            self._end(trial)
         if "epoch" not in result or self.broken:
             return
         try:

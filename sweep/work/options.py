@@ -19,4 +19,5 @@ class RunOptions:
     out: Path | None = Path("reports")
     loggers: tuple[str, ...] = ("tensorboard",)
     verbose: bool = False
+    wait_for_nodes: float = 300.0  # seconds: to answer the preflight or, where a cluster scales, to come up
     command: str | None = None  # what records and messages say to type again; that of the process by default

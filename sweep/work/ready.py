@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sweep.work.tasks import STAGES, Task, Training
 
@@ -22,6 +22,10 @@ class Assigned:
     seconds: float = 0.0  # that its worker says it took
     resumed_at: float | None = None  # the share of its training that was done before it began, known at its first epoch
     share: float = 0.0  # of its training that is done
+    failures: int = 0  # since it last got any further
+    deaths: int = 0  # of its processes, since it last got any further
+    avoided: set[str] = field(default_factory=set)  # nodes that failed it
+    gpu_bytes: int = 0  # the memory of a GPU that was too small for it
 
     @property
     def done_here(self) -> float:
@@ -30,9 +34,14 @@ class Assigned:
 
     def reached(self, epoch: int) -> None:
         """An epoch, counted from 0, has ended."""
+        self.got_further()
         if self.resumed_at is None:
             self.resumed_at = min(1.0, epoch / self.task.epochs)
         self.share = min(1.0, (epoch + 1) / self.task.epochs)
+
+    def got_further(self) -> None:
+        """What went wrong before does not count any more."""
+        self.failures = self.deaths = 0
 
     @property
     def order(self) -> tuple[int, bool, float]:
@@ -77,6 +86,25 @@ class Ready:
             if may_have(assigned):
                 return self._waiting.pop(place)
         return None
+
+    def drop(self, lease: str) -> None:
+        """Whatever waits under a lease that is no longer ours; it may be added again."""
+        for assigned in [one for one in self._waiting if one.task.lease == lease]:
+            self._waiting.remove(assigned)
+            self._known.discard(assigned.task.name)
+
+    def forget(self, task: Task) -> None:
+        """It may be added again."""
+        self._known.discard(task.name)
+
+    def startable(self, at_most: int, may_have: Callable[[Assigned], bool]) -> int:
+        """How many could start now; counted no further than anybody wants to know."""
+        found = 0
+        for assigned in self._waiting:
+            if found == at_most:
+                break
+            found += may_have(assigned)
+        return found
 
     def training_ended(self, label: str) -> None:
         self._trainings[label] -= 1

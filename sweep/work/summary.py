@@ -35,6 +35,8 @@ class Summary:
     device_hours: float = 0.0
     device_use: float | None = None
     budget_reached: bool = False
+    budget: tuple[float, float] | None = None  # device-hours used by all runs, and allowed
+    bad_nodes: dict[str, str] = field(default_factory=dict)  # machines that got no more work, and why
     written: list[Path] = field(default_factory=list)
     store: str = ""
     command: str = ""
@@ -49,8 +51,10 @@ class Summary:
             lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
         for failure in self.failed:
             lines += _failure(failure)
+        lines += [f"node {host} got no more work: {fault}" for host, fault in self.bad_nodes.items()]
         if self.budget_reached:
-            lines.append(f"the budget is used up; {self.left} pieces of work are left")
+            used = "" if self.budget is None else f" ({self.budget[0]:.2f} of {self.budget[1]:g} device-hours)"
+            lines.append(f"the budget is used up{used}; {self.left} pieces of work are left")
         elif self.interrupted:
             lines.append("stopped; everything finished is kept, and trials go on from their last epoch")
         elif not self.complete and not self.failed:

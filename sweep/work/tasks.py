@@ -35,6 +35,10 @@ class Setting:
     plugins: Mapping[str, str] = field(default_factory=dict)
     commit: str | None = None
     command: str = ""
+    gpus: float = 0.0  # what each process was promised
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the driver; workers with others get no work
+    dataset: str | None = None  # which every machine must have
+    sign_seconds: float = 20.0  # a sign of life comes at least this often
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Driver(Protocol):
 
     def candidate_ended(self, task: CandidateTraining) -> None: ...
     def candidate_failed(self, task: CandidateTraining) -> None: ...
+    def candidate_left_alone(self, task: CandidateTraining) -> None: ...
     def training_ended(self, task: Training) -> None: ...
     def training_failed(self, task: Training) -> None: ...
     def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None: ...
@@ -115,6 +120,10 @@ class Task(ABC):
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         """In the driver, when all retries have failed."""
 
+    @abstractmethod
+    def left_alone(self, driver: Driver) -> None:
+        """In the driver, when no machine can do it now: nothing of it is recorded."""
+
 
 @dataclass(frozen=True)
 class Training(Task):
@@ -140,6 +149,9 @@ class Training(Task):
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
+        driver.training_failed(self)
+
+    def left_alone(self, driver: Driver) -> None:
         driver.training_failed(self)
 
     def _failed_record(self, driver: Driver, reason: str, log: list[str]) -> TrialRecord:
@@ -187,6 +199,9 @@ class CandidateTraining(Training):
         driver.store.write_record(self._failed_record(driver, reason, log))
         driver.candidate_failed(self)
 
+    def left_alone(self, driver: Driver) -> None:
+        driver.candidate_left_alone(self)
+
 
 @dataclass(frozen=True)
 class EvaluationPiece(Task):
@@ -232,6 +247,9 @@ class EvaluationPiece(Task):
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         driver.piece_ended(self, failed=True)
 
+    def left_alone(self, driver: Driver) -> None:
+        driver.piece_ended(self, failed=True)
+
 
 @dataclass(frozen=True)
 class DiagnosisTask(Task):
@@ -259,6 +277,9 @@ class DiagnosisTask(Task):
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         """The trial itself is fine: the next run tries again."""
+
+    def left_alone(self, driver: Driver) -> None:
+        """Nothing waits for it."""
 
 
 def evaluation_lease(folder: str) -> str:

@@ -114,13 +114,37 @@ class Work:
         queued = sum(one.task.stage == stage and not one.started for one in (*self.ready, *self.running))
         return queued + (len(self._evaluations) if stage == "evaluate" else 0)
 
-    def next_task(self) -> Assigned | None:
-        """The most urgent one that nobody else has; None if there is nothing to start at the moment."""
+    def startable(self, at_most: int) -> int:
+        """How many tasks could start now, as far as is known without taking them; never more than asked about."""
+        self._advance_searches()
+        if not at_most or not self.may_start():
+            return 0
+        now = time.monotonic()
+
+        def is_free(waiting: Assigned | OpenEvaluation, lease: str) -> bool:
+            return waiting.not_before <= now and not self.leases.is_refused(lease)
+
+        found = self.ready.startable(at_most, lambda one: is_free(one, one.task.lease))
+        for opened in self._evaluations:
+            if found >= at_most:
+                break
+            found += is_free(opened, opened.lease)
+        return found
+
+    def next_task(self, accepts: Callable[[Assigned], bool] = lambda _: True) -> Assigned | None:
+        """The most urgent one that nobody else has; None if there is nothing to start at the moment.
+
+        `accepts` says whether whoever asks can do a task.
+        """
+
+        def may_have(assigned: Assigned) -> bool:
+            return accepts(assigned) and self._may_have(assigned)
+
         while True:
             self._advance_searches()
             if not self.may_start():
                 return None
-            assigned = self.ready.take(self._may_have)
+            assigned = self.ready.take(may_have)
             # Begun evaluations come first: their pieces keep other drivers from them.
             if (assigned is None or assigned.task.stage == "diagnose") and self._open_evaluation():
                 if assigned is not None:
@@ -143,7 +167,11 @@ class Work:
         self._after(assigned)
 
     def interrupted(self, assigned: Assigned) -> None:
+        """It waits again, for whichever driver has a device for it first."""
         self.running.remove(assigned)
+        assigned.started = False
+        if assigned.task.stage != "evaluate":
+            self.leases.release(assigned.task.lease)
         self.ready.put_back(assigned)
 
     def gave_up(self, assigned: Assigned, reason: str, log: list[str]) -> None:
@@ -155,6 +183,43 @@ class Work:
         task.failed(self, reason, log)
         if task.stage != "evaluate":
             self.leases.release(task.lease)
+
+    def left_alone(self, assigned: Assigned, reason: str, log: list[str]) -> None:
+        """No machine here can do it, which is no fault of the task: nothing is recorded, the next run tries again."""
+        self.running.remove(assigned)
+        task = assigned.task
+        self.failed.append(Failure(task.title, task.trial, reason, tuple(log), self.command))
+        task.left_alone(self)
+        if task.stage != "evaluate":
+            self.leases.release(task.lease)
+
+    def leave(self, assigned: Assigned, reason: str) -> None:
+        """The same of a task that waits."""
+        if self.ready.take(lambda one: one is assigned) is assigned:
+            self.running.append(assigned)
+            self.left_alone(assigned, reason, [])
+
+    def lost_leases(self) -> list[Assigned]:
+        """What runs here under a lease that another driver has now, and must end; `lost` is told when it has."""
+        names = set(self.leases.lost())
+        return [one for one in self.running if one.task.lease in names] if names else []
+
+    def lost(self, assigned: Assigned) -> None:
+        """It ended because another driver has it: that one's result is waited for."""
+        lease = assigned.task.lease
+        self.running.remove(assigned)
+        self.leases.release(lease)
+        assigned.started, assigned.not_before = False, time.monotonic() + POLL_SECONDS
+        opened = self._begun.pop(lease, None)
+        if assigned.task.stage != "evaluate":
+            self.ready.put_back(assigned)
+        else:
+            self.ready.forget(assigned.task)
+        if opened is not None:  # the evaluation as a whole is theirs, with the pieces that wait
+            self.ready.drop(lease)
+            opened.not_before, opened.pieces_left, opened.broken = assigned.not_before, 0, False
+            self._evaluations.append(opened)
+            self._unsorted = True
 
     def close(self) -> None:
         self.leases.release_all()
@@ -236,9 +301,16 @@ class Work:
     def candidate_failed(self, task: CandidateTraining) -> None:
         self._tell(task, "failed", ())
 
+    def candidate_left_alone(self, task: CandidateTraining) -> None:
+        """What a search chooses never depends on machines: it waits for a run that can train this candidate."""
+        search = self.searches.open.pop(task.label, None)
+        if search is not None:
+            self.leases.release(layout.search_lease(search.settings.id))
+
     def _tell(self, task: CandidateTraining, state: str, curve: Sequence[CurveRow]) -> None:
-        search = self.searches.open[task.label]
-        assert search is not None
+        search = self.searches.open.get(task.label)
+        if search is None:  # it waits for another run, which finds this candidate in the store
+            return
         candidate = search.candidates[task.index]
         run = next(run for run in candidate.runs if run.trial == task.trial)
         search.tell(candidate, run, state, curve)
@@ -327,7 +399,9 @@ class Work:
 
     def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None:
         """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
-        opened = self._begun[task.lease]
+        opened = self._begun.get(task.lease)
+        if opened is None:  # another driver took the evaluation over while this piece ended
+            return
         opened.pieces_left -= 1
         opened.broken = opened.broken or failed
         self._evaluated += 0.0 if failed else task.cost

@@ -122,7 +122,16 @@ def test_json_is_json(sweep, capsys):
     store.write_record(trial(cells[0], "failed"))
     with leases.take(store, layout.trial_lease(cells[1].trial), 30):
         (facts,) = json.loads(told(capsys, store, "--json")[1])
-    assert list(facts) == ["study", "title", "trials", "counts", "evaluations", "searches"]
+    assert list(facts) == [
+        "study",
+        "title",
+        "trials",
+        "counts",
+        "evaluations",
+        "searches",
+        "device_hours",
+        "budget_left",
+    ]
     failed, running, left = facts["trials"][:3]
     shared = {"label": "at", "evaluations": 0}
     assert failed == {**shared, "seed": 0, "trial": cells[0].trial, "state": "failed", "reason": "it failed here"}

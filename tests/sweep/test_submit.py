@@ -139,10 +139,87 @@ def test_the_sbatch_file_requeues_and_keeps_to_itself(write, tmp_path):
     assert subprocess.run(["bash", "-n", tmp_path / "job.sbatch"], check=False).returncode == 0
 
 
+def test_the_sbatch_file_asks_for_all_that_it_pays_for(write, tmp_path):
+    text = write("slurm", tmp_path / "job.sbatch", "--study", "cifar10_rn18")
+    directives = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", text, re.MULTILINE))
+    assert directives["mem"] == "0" and "cpus-per-task" not in directives and directives["gpus-per-node"] == "1"
+    assert 'cpus="$SLURM_CPUS_ON_NODE"' in text and 'gpus="${SLURM_GPUS_ON_NODE:-1}"' in text
+    assert 'srun --ntasks-per-node=1 --cpus-per-task="$cpus"' in text and '--num-gpus="$gpus"' in text
+    assert "WAIT_TIMEOUT:-300}" in text and "PreemptMode=CANCEL" in text
+    asked = write(
+        "slurm", tmp_path / "job.sbatch", "--cpus-per-node", "16", "--memory", "64G", "--wait-for-nodes", "900"
+    )
+    directives = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", asked, re.MULTILINE))
+    assert directives["mem"] == "64G" and directives["cpus-per-task"] == "16" and "gpus" not in directives
+    assert "\ncpus=16\n" in asked and "WAIT_TIMEOUT:-900}" in asked and "--wait-for-nodes 900" in asked
+
+
+STAND_INS = {  # of Slurm's commands: what they were asked goes to a file
+    "scontrol": 'case "$1" in show) echo n1;; write) cp "$0" "$4";; *) echo "$@" >> said;; esac',
+    "sbatch": 'echo "sbatch $*" >> said; echo 43',
+    "scancel": 'echo "scancel $*" >> said',
+    "srun": 'trap "kill $!; exit 130" TERM; sleep {seconds} & wait $!; exit {code}',
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "ran", "asked", "cancelled"),
+    [(0, 999, False, True), (2, 999, False, True), (1, 0, False, True), (1, 999, False, False), (0, 999, True, False)],
+    ids=["done", "a mistake", "fails at once", "fails later", "time limit"],
+)
+def test_a_job_submits_its_successor_and_takes_it_back_when_nobody_is_to_go_on(
+    write, tmp_path, code, ran, asked, cancelled
+):
+    write("slurm", tmp_path / "job.sbatch", "--resubmit", "--folder", str(tmp_path))
+    for name, body in STAND_INS.items():
+        text = body.replace("{seconds}", "30" if asked else "0").replace("{code}", str(code))
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "42", "SECONDS": "0"}
+    environment |= {"SLURM_JOB_NODELIST": "n1", "SLURM_CPUS_ON_NODE": "2", "SLURM_JOB_NUM_NODES": "1"}
+    script = (tmp_path / "job.sbatch").read_text().replace("set -euo pipefail", f"set -euo pipefail\nSECONDS={ran}")
+    job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    if asked:
+        assert "job 43 goes on where this one ends" in job.stdout.readline()
+        time.sleep(0.5)
+        job.send_signal(signal.SIGUSR1)
+    job.wait(patience(20))
+    job.stdout.close()
+    said = (tmp_path / "said").read_text()
+    assert job.returncode == (130 if asked else code)
+    assert "sbatch --parsable --dependency=afternotok:42 --kill-on-invalid-dep=yes" in said
+    assert ("scancel 43" in said) == cancelled
+
+
+def test_a_kuberay_cluster_scales_as_asked_and_goes_where_it_is_allowed(write, tmp_path):
+    more = ("--study", "cifar10_rn18", "--nodes", "8", "--gpus-per-node", "4")
+    fixed = yaml.safe_load(write("kuberay", tmp_path / "job.yaml", *more))["spec"]["rayClusterSpec"]
+    assert "enableInTreeAutoscaling" not in fixed and fixed["workerGroupSpecs"][0]["minReplicas"] == 8
+    more += ("--min-nodes", "0", "--node-selector", "cloud.google.com/gke-accelerator=nvidia-a100-80gb")
+    more += ("--toleration", "nvidia.com/gpu=present:NoSchedule", "--toleration", "spot")
+    manifest = yaml.safe_load(write("kuberay", tmp_path / "job.yaml", *more))
+    jsonschema.validate(manifest, SCHEMA)
+    cluster = manifest["spec"]["rayClusterSpec"]
+    (group,) = cluster["workerGroupSpecs"]
+    assert cluster["enableInTreeAutoscaling"] is True and cluster["autoscalerOptions"] == {"idleTimeoutSeconds": 120}
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (0, 0, 8)
+    pod = group["template"]["spec"]
+    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"}
+    assert pod["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": "4"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--store", "/s"], "say where to"),
+        (["--kuberay", "f", "--store", "/s", "--nodes", "2", "--min-nodes", "3"], "from 0 to --nodes 2"),
+        (["--kuberay", "f", "--store", "/s", "--toleration", "a b"], "--toleration a b"),
+        (["--kuberay", "f", "--store", "/s", "--node-selector", "gpu"], "KEY=VALUE"),
         (["--slurm", "f", "--kuberay", "g", "--store", "/s"], "say where to"),
         (["--slurm", "f"], "--store is needed"),
         (["--slurm", "f", "--store", "here"], "absolute path"),

@@ -4,12 +4,15 @@ import shutil
 from collections import namedtuple
 
 import pytest
+import torch
 
-from sweep.cluster import preflight
+from sweep.cluster import devices, preflight
 from sweep.cluster.devices import TrialResources
-from sweep.cluster.preflight import NodeFacts, disk_faults, node_faults, probe, resource_faults
+from sweep.cluster.gpus import examine_gpus
+from sweep.cluster.preflight import NodeFacts, create_fault, disk_faults, node_faults, probe, resource_faults
 from sweep.engine import run_study
 from sweep.errors import UserError
+from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import disk
@@ -40,6 +43,43 @@ def test_one_trial_must_fit_on_one_node(resources, fits):
 def test_fractions_of_a_gpu_multiply_the_places():
     assert TrialResources(0.25, 1).fits(TWO_NODES[1]) == 8
     assert TrialResources(0.3, 0).fits({"GPU": 0.9}) == 3
+
+
+@pytest.mark.parametrize(("share", "places"), [(0.15, 48), (0.3, 24), (0.1, 80), (0.5, 16), (0.6, 8), (1.0, 8)])
+def test_a_share_is_of_one_gpu(share, places):
+    assert TrialResources(share, 0).fits({"GPU": 8.0}) == places
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(8, "one trial uses one device"), (1e-5, "at least 0.0001")])
+def test_what_no_trial_can_use_is_refused_before_anything_starts(tmp_path, gpus, words):
+    with pytest.raises(UserError, match=f"resources.gpus = .*{words}"):
+        tiny(tmp_path, resources={"gpus": gpus})
+
+
+def test_a_cluster_that_scales_may_lack_the_node_that_a_study_asks_for(tmp_path, monkeypatch):
+    cifar = Study.load("cifar10_rn18")
+    monkeypatch.setattr(devices, "nodes", lambda: [{"Resources": {"CPU": 4.0}}])
+    assert devices.choose(cifar).gpus == 0.0 and devices.choose(cifar, scales=True).gpus == 1.0
+    assert devices.choose(tiny(tmp_path), scales=True).gpus == 0.0  # digits are for a CPU
+
+
+class Careless(FolderStore):
+    """As an S3 service that ignores If-None-Match."""
+
+    def create(self, path, data):
+        self.write(path, data)
+        return True
+
+
+def test_a_store_that_lets_two_writers_create_one_file_is_found(tmp_path):
+    assert create_fault(open_store(tmp_path), "preflight/mark") is None
+    fault = create_fault(Careless(tmp_path), "preflight/other")
+    assert "let 9 writers create one file" in fault and "If-None-Match" in fault
+
+
+def test_a_gpu_that_torch_cannot_use_is_told_with_the_build_the_driver_and_the_way_out():
+    fault = examine_gpus(1.0).fault if not torch.cuda.is_available() else pytest.skip("needs a machine without GPUs")
+    assert f"torch {torch.__version__}" in fault and "NVIDIA driver" in fault and "resources.gpus=0" in fault
 
 
 def test_other_versions_on_a_node_are_named_with_both_sides():
@@ -93,8 +133,8 @@ def test_an_unwritable_store_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(120)
 def test_an_impossible_gpu_request_is_refused_and_leaves_nothing_behind(tmp_path):
-    study = tiny(tmp_path, resources={"gpus": 64})
-    with pytest.raises(UserError, match="64 GPU.* no node"):
+    study = tiny(tmp_path, resources={"gpus": 1, "cpus": 640})
+    with pytest.raises(UserError, match="1 GPU \\+ 640 CPU.* no node"):
         run_study(study, open_store(tmp_path / "store"), RunOptions(data_dir=tmp_path, out=None))
     assert not open_store(tmp_path / "store").paths("preflight")
 

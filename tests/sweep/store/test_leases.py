@@ -40,7 +40,9 @@ def test_a_heartbeat_keeps_a_lease_beyond_its_end(store):
 
 
 def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
-    store.create(layout.lease("x", 1), holder(time.time() - 1))
+    store.create(layout.lease("x", 1), holder(time.time() - 1, seconds=0.3))
+    assert take(store, "x", 30) is None  # seen for the first time: its holder may be alive, with another clock
+    time.sleep(0.4)
     with ThreadPoolExecutor(8) as pool:
         taken = [lease for lease in pool.map(lambda _: take(store, "x", 30), range(16)) if lease]
     assert len(taken) == 1
@@ -51,6 +53,63 @@ def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
 def test_a_live_lease_of_another_machine_is_respected(store):
     store.create(layout.lease("x", 3), holder(time.time() + 60))
     assert take(store, "x", 30) is None
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_hours_off_neither_frees_a_live_lease_nor_keeps_a_dead_one(tmp_path, hours):
+    """The holder renews by its own clock, which is hours behind ours or ahead of it."""
+    store, theirs = open_store(tmp_path), time.time() + 3600 * hours
+    store.create(layout.lease("x", 1), holder(theirs, seconds=0.5))
+    for renewal in range(1, 5):
+        assert take(store, "x", 30) is None
+        time.sleep(0.3)
+        store.write(layout.lease("x", 1), holder(theirs + renewal, seconds=0.5))
+    assert take(store, "x", 30) is None  # alive 1.2 s after the first look
+    time.sleep(0.6)
+    with take(store, "x", 30) as lease:
+        assert lease is not None
+
+
+class Absent(FolderStore):
+    """A store that does not answer while `away` is set."""
+
+    away = False
+
+    def write(self, path, data):
+        if self.away:
+            raise OSError(5, "Input/output error")
+        super().write(path, data)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_lease_whose_renewals_failed_is_lost_only_if_another_has_taken_it(tmp_path, taken):
+    store = Absent(tmp_path)
+    lease = take(store, "x", 0.6)
+    store.away = True
+    time.sleep(1.0)
+    assert not lease.lost  # nobody could have taken it
+    if taken:
+        open_store(tmp_path).create(layout.lease("x", 2), holder(time.time() + 60))
+    store.away = False
+    time.sleep(0.5)
+    assert lease.lost is taken
+    lease.release()
+    assert (layout.lease("x", 2) in store.paths(layout.LEASES)) is taken  # what another holds is left to it
+
+
+def test_names_that_another_has_are_asked_about_by_one_listing(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    mine, others = HeldLeases(store), HeldLeases(store)
+    names = [f"trials-{number}" for number in range(20)]
+    assert all(others.take(name) for name in names) and not any(mine.take(name) for name in names)
+    listings, entries = [], FolderStore.entries
+    monkeypatch.setattr(FolderStore, "entries", lambda *words: listings.append(words) or entries(*words))
+    assert not any(mine.take(name) for name in names) and len(listings) == 1
+    monkeypatch.undo()
+    others.release_all()
+    mine._looked = 0.0
+    assert mine.take(names[0])
+    mine.release_all()
 
 
 def test_a_lease_that_is_just_being_written_counts_as_held(store):

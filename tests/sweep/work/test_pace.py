@@ -2,11 +2,9 @@
 
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 
-from sweep.cluster.tune import Watch
 from sweep.work.pace import Pace
 from sweep.work.ready import Assigned
 
@@ -85,15 +83,3 @@ def test_the_start_of_a_process_is_no_part_of_the_pace(monkeypatch):
     now, training.seconds = 130.0, 5.0
     pace.end(training)
     assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(10)
-
-
-def test_a_piece_whose_process_died_does_not_count_as_running_until_it_starts_again():
-    queue = SimpleNamespace(assigned={"a": assigned()}, work=SimpleNamespace(pace=Pace()))
-    watch, trial = Watch(queue, 60.0, lambda: None), SimpleNamespace(trial_id="a")
-    for happens, running in (
-        (watch.on_trial_start, True),
-        (watch.on_trial_recover, False),
-        (watch.on_trial_start, True),
-    ):
-        happens(0, [], trial)
-        assert queue.assigned["a"].started is running

@@ -1,17 +1,16 @@
 """The order of a sweep's work, and its leases, without a Ray cluster."""
 
-import math
 from collections import Counter
 
 import pytest
 
-from sweep.cluster.devices import TrialResources
-from sweep.cluster.tune import Queue
+from sweep.cluster.desk import Desk
+from sweep.cluster.place import Place
 from sweep.store import layout
 from sweep.store.leases import held
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord
-from sweep.work.tasks import Setting, Task
+from sweep.work.tasks import Task
 from sweep.work.work import Work
 from tests import records
 from tests.sweep.tiny_study import TINY, tiny
@@ -137,19 +136,20 @@ def test_what_another_driver_does_is_left_to_it_and_its_result_taken(tmp_path):
 
 
 def test_an_idle_device_evaluates_while_trainings_run(tmp_path):
-    """Through the searcher that Tune asks, on two devices: both train, one ends, and nothing else is to be trained."""
+    """At the desk where processes ask, on two devices: both train, one ends, and nothing else is to be trained."""
     store = open_store(tmp_path / "store")
     study = tiny(tmp_path, methods={"at": {}, "mart": {"train": {"epochs": 9}}}, search=None, seeds=[0])
     work = Work(study, store)
-    queue = Queue(work, Setting(store.uri, ""), TrialResources(cpus=1.0, gpus=0.0), lambda: False)
-    queue._slots, queue._counted = 2, math.inf  # no Ray to ask
-    assert [queue.suggest(name)["task"].label for name in ("a", "b")] == ["mart", "at"]
-    assert queue.suggest("c") is None
-    store.write_record(trained(queue.assigned["b"].task))
-    queue.on_trial_complete("b", {"state": "done"})
-    started = queue.suggest("c")["task"]
+    desk = Desk(work, 3, lambda: {"n"})
+    place = Place("n", "host")
+    first, second = desk.order("a", place), desk.order("b", place)
+    assert (first.label, second.label) == ("mart", "at")
+    assert isinstance(desk.order("c", place), float)  # it waits
+    store.write_record(trained(second))
+    desk.ended("b", 1.0)
+    started = desk.order("b", place)
     assert (started.stage, started.label) == ("evaluate", "at")
-    assert queue.assigned["a"].task.stage == "train" and queue.fault is None
+    assert desk.workers["a"].assigned.task.stage == "train"
     work.close()
 
 

@@ -1,0 +1,82 @@
+"""How much of the devices a study has used, over all drivers that ever worked on it: a note of each, never deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable
+
+from pydantic import Field, ValidationError
+
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.records import Part
+
+WRITE_SECONDS = 60.0
+HOUR = 3600.0
+
+
+class Usage(Part):
+    """One driver's part. A note for the budget, without a checksum: each driver writes its own alone."""
+
+    driver: str
+    device_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
+    budget_hours: float | None = None  # what it was allowed, all drivers together
+    updated: float = 0.0
+
+
+def usages(store: Store, study: str) -> list[Usage]:
+    """Of every driver; the latest last."""
+    found = []
+    for _, data in store.read_many(store.paths(layout.usage_folder(study))):
+        with contextlib.suppress(ValidationError):
+            found.append(Usage.model_validate_json(data))
+    return sorted(found, key=lambda one: one.updated)
+
+
+def used_hours(notes: Iterable[Usage]) -> float:
+    return sum(note.device_seconds for note in notes) / HOUR
+
+
+def budget_left(notes: list[Usage]) -> tuple[float, float | None]:
+    """Device-hours used, and what is left of the budget that was named last; None without one."""
+    used = used_hours(notes)
+    limit = notes[-1].budget_hours if notes else None
+    return used, None if limit is None else max(0.0, limit - used)
+
+
+class Budget:
+    """What a driver may still start. Its own use is written down every minute, and others' is looked at."""
+
+    def __init__(self, store: Store, study: str, limit: float | None, busy_seconds: Callable[[], float]) -> None:
+        self.store, self.study, self.limit, self.busy_seconds = store, study, limit, busy_seconds
+        self.driver = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._others = used_hours(usages(store, study))
+        self._next = time.monotonic() + WRITE_SECONDS
+
+    @property
+    def used(self) -> float:
+        """Device-hours, of all drivers."""
+        return self._others + self.busy_seconds() / HOUR
+
+    def may_start(self) -> bool:
+        return self.limit is None or self.used < self.limit
+
+    def update(self) -> None:
+        """Cheap, and may be called at any rate."""
+        if time.monotonic() >= self._next:
+            self.write()
+
+    def write(self) -> None:
+        self._next = time.monotonic() + WRITE_SECONDS
+        note = Usage(
+            driver=self.driver,
+            device_seconds=self.busy_seconds(),
+            budget_hours=self.limit,
+            updated=time.time(),
+        )
+        self.store.write(layout.usage(self.study, self.driver), note.model_dump_json().encode())
+        notes = usages(self.store, self.study)
+        self._others = used_hours(note for note in notes if note.driver != self.driver)
