@@ -89,22 +89,15 @@ def diff(
     from reports.diff import text_in_print
     from reports.papers import load as load_paper
     from reports.results import Results
-    from sweep.store.folder import make_folder
 
     shared = Shared.of(context, store, study, out, against)
     if paper:
         text = text_in_print(load_paper(shared.against))
     else:
         text = difference_text(Results.read(shared.store, shared.studies, shared.against))
-    if shared.out is None:
-        typer.echo(text)
-    else:
-        make_folder(shared.out)
-        (shared.out / "diff.md").write_text(text, encoding="utf-8")
-        typer.echo(str(shared.out / "diff.md"))
+    _say(text, shared.out, "diff.md")
 
 
-@application.app.command()
 @app.command()
 def explain(
     context: typer.Context,
@@ -115,18 +108,29 @@ def explain(
     against: AgainstOption = None,
 ) -> None:
     """Explain a cell's distance from the paper's. Each setting that departs, its effect, or how to measure it."""
+    shared = Shared.of(context, store, study, out, against)
+    explain_cell(cell, shared.store, shared.studies, shared.out, shared.against)
+
+
+def explain_cell(
+    cell: str, store: str, studies: list[str] | None = None, out: Path | None = None, against: str | None = None
+) -> None:
     from reports.explain import text as explanation
     from reports.results import Results
+
+    _say(explanation(Results.read(store, studies, against), cell), out, "explain.md")
+
+
+def _say(text: str, out: Path | None, name: str) -> None:
+    """Printed, or in a file of the folder, whose name is printed."""
     from sweep.store.folder import make_folder
 
-    shared = Shared.of(context, store, study, out, against)
-    text = explanation(Results.read(shared.store, shared.studies, shared.against), cell)
-    if shared.out is None:
+    if out is None:
         typer.echo(text)
     else:
-        make_folder(shared.out)
-        (shared.out / "explain.md").write_text(text, encoding="utf-8")
-        typer.echo(str(shared.out / "explain.md"))
+        make_folder(out)
+        (out / name).write_text(text, encoding="utf-8")
+        typer.echo(str(out / name))
 
 
 @application.app.command()
