@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reports.papers import load as load_paper
+from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
@@ -57,9 +59,11 @@ class Score(NamedTuple):
 class Results:
     """Numbers by study, label and measure. A measure is an attack's name, clean, worst, margin or margin_ratio."""
 
-    def __init__(self, data: ReportData, paper: Paper) -> None:
+    def __init__(self, data: ReportData, paper: Paper, by_study: Mapping[str, tuple[Paper, ...]] | None = None) -> None:
+        """`by_study` has the papers that each study is compared with; without it every study is with this one."""
         self.data = data
         self.paper = paper
+        self._by_study = by_study
         self.labels: dict[str, dict[str, str]] = defaultdict(dict)  # study -> label -> display name, in table order
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
@@ -82,8 +86,35 @@ class Results:
     def read(
         cls, store: Store | str | Path, studies: Iterable[str] | None = None, paper: str | Path | None = None
     ) -> Results:
-        """Of these studies, or all of the store; beside the paper of that name or folder, or the default one."""
-        return cls(load(store, studies), load_paper(paper))
+        """Of these studies, or all of the store; beside the paper of that name or folder, or those that they name."""
+        return cls.beside_papers(load(store, studies), paper)
+
+    @classmethod
+    def beside_papers(cls, data: ReportData, paper: str | Path | None) -> Results:
+        if paper is not None or not data.manifests:
+            return cls(data, load_paper(paper))
+        found = chosen(data.manifests)
+        data = replace(data, problems=[*data.problems, *found.problems])
+        return cls(data, found.lead, found.by_study)
+
+    @property
+    def papers(self) -> tuple[Paper, ...]:
+        """All that some study is compared with, the leading one first."""
+        if self._by_study is None:
+            return (self.paper,)
+        return tuple(dict.fromkeys(paper for found in self._by_study.values() for paper in found))
+
+    def compares(self, study: str) -> bool:
+        """Whether the study is compared with this paper: claims and layouts of others are not shown beside it."""
+        return self._by_study is None or self.paper in self._by_study.get(study, ())
+
+    def beside(self, paper: Paper) -> Results:
+        """The same numbers with the eyes of another paper."""
+        if paper is self.paper:
+            return self
+        other = copy(self)
+        other.paper = paper
+        return other
 
     def _place(self, study: str, label: str) -> tuple[bool, bool, int, str, str]:
         """In the paper's order; what it does not have follows by name, plain methods before combined ones."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reports import write_reports
+from reports.papers import load as load_paper
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.listing import size
@@ -40,6 +41,8 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     command = options.command or _command(study)
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
+    for paper in study.papers:
+        load_paper(paper)  # one that is not there is said now, too
     _set_broken_aside(store)
     delete_dead(store)
     note = older_note(store)

@@ -212,6 +212,8 @@ class Study(Strict):
         study_file.override(content, overrides)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
+        if isinstance(content.get("papers"), list):
+            content["papers"] = [_paper(name, path.parent) for name in content["papers"]]
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
@@ -311,6 +313,12 @@ def _fingerprint(method: str, model: str, dataset: str) -> str | None:
     things = ((registry.METHODS, method), (registry.NETWORKS, model), (registry.DATASETS, dataset))
     found = [sha256 for sha256 in (registry.sha256_of(*thing) for thing in things) if sha256]
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
+
+
+def _paper(name: Any, beside: Path) -> Any:
+    """A folder of the user's own by its whole path, so that reports find it from anywhere; else as it is."""
+    folder = beside / str(name)
+    return str(folder.resolve()) if (folder / "paper.yaml").is_file() else name
 
 
 def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
