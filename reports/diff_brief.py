@@ -42,7 +42,7 @@ def _beside(ours: Results) -> list[str]:
     parts = [
         _wrapped(escape(paper.citation)),
         "## What was run",
-        "\n".join(_wrapped(_run(ours, study, by_study[study]), "- ", "  ") for study in studies) or "Nothing.",
+        "\n".join(_wrapped(_run(ours, study, by_study.get(study, [])), "- ", "  ") for study in studies) or "Nothing.",
         _wrapped(
             f"{len(filled)} of the paper's {len(found)} distinct cells have a number of ours; "
             f"{inside} of {len(compared)} comparable ones are within noise."
@@ -55,13 +55,15 @@ def _beside(ours: Results) -> list[str]:
         parts += [_wrapped(f"{sign} {words}") for sign, words in CELL_MARKS.items() if sign in seen]
         parts.append(_wrapped(NOISE))
     judged = claims.judge(source)
-    parts += _claims(judged, "## Claims")
+    calculated = [claim for claim in judged if claim.rule.name == "calculation"]
+    parts += _claims([claim for claim in judged if claim not in calculated], "## Claims")
     for study in studies:
         if study not in paper.studies:
             parts += _claims(
                 claims.judge_study(source, study), f"## The same claims on {escape(ours.title(study))}", study
             )
-    return [*parts, *_left_out(ours, judged, found)]
+    parts += _claims(calculated, "## Claims that need no training")
+    return [*parts, _wrapped(claims.PRINCIPLE), *_left_out(ours, judged, found)]
 
 
 def _run(ours: Results, study: str, cells: Sequence[CellDifference]) -> str:
@@ -92,7 +94,7 @@ def _claims(judged: Sequence[claims.Claim], title: str, other: str | None = None
         parts.append("\n".join(lines))
     if any(claim.departing for claim in known):
         parts.append(_wrapped(DEPARTING))
-    return [*parts, _wrapped(claims.PRINCIPLE)] if other is None else parts
+    return parts
 
 
 def _left_out(ours: Results, judged: Sequence[claims.Claim], found: Sequence[CellDifference]) -> list[str]:

@@ -19,7 +19,9 @@ from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
 from sweep.store.records import PlannedAttack
 from trainers import composition
+from trainers.chance import near_chance
 from trainers.config import TrialConfig
+from trainers.data import dataset_facts, dataset_names
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
 DIAGNOSTICS = {
@@ -69,6 +71,7 @@ class Results:
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
+        self._near_chance: dict[tuple[str, str, str], bool] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
@@ -285,6 +288,7 @@ class Results:
             warned=warned,
             collapsed=sum(planned.status == "collapsed" for planned in seeds),
             failed=sum(planned.status == "failed" for planned in seeds),
+            near_chance=sum(self.near_chance(key.study, one.trial, checkpoint) for one in seeds if one.seed in values),
             seeds=tuple(sorted(values)),
             label=label,
             rounding=rounding,
@@ -318,6 +322,15 @@ class Results:
         entries = [entry for group in self._evaluations.get((trial, checkpoint), {}).values() for entry in group]
         known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
         return 100 * max(known)[1] if known else None
+
+    def near_chance(self, study: str, trial: str, checkpoint: str) -> bool:
+        """Whether the training learned next to nothing; unknown where the data set is not known here."""
+        if (study, trial, checkpoint) not in self._near_chance:
+            classes = _classes(self.data.manifests[study].dataset)
+            clean = self.clean_accuracy(study, trial, checkpoint) if classes else None
+            found = classes is not None and clean is not None and near_chance(clean / 100, classes)
+            self._near_chance[study, trial, checkpoint] = found
+        return self._near_chance[study, trial, checkpoint]
 
     def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
         """Mean logit margin loss on the adversarial training images, by the study's one estimator of it."""
@@ -362,6 +375,11 @@ def _trains_on(method: str) -> str:
         return composition.method_of(method).trains_on
     except ValueError:
         return "attacked"
+
+
+@cache
+def _classes(dataset: str) -> int | None:
+    return dataset_facts(dataset).classes if dataset in dataset_names() else None
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from reports import CACHE
 from reports.freshness import NOTE
 from reports.results import Results
 from reports.store.load import Problem, ReportData, load, no_collection
@@ -13,8 +14,6 @@ from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from sweep.store.folder import make_folder
-
-CACHE = ".records"  # rows of records that were read before; safe to delete
 
 
 def write(

@@ -144,7 +144,9 @@ class Watch(Unsaved, Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self.slowest.pop(trial.trial_id, None)  # the new process starts with imports again
-        self.queue.assigned[trial.trial_id].started = False  # it waits for a device until its next start
+        assigned = self.queue.assigned[trial.trial_id]
+        assigned.started = False  # it waits for a device until its next start
+        assigned.attempt, assigned.trouble = assigned.attempt + 1, self.hung.get(trial.trial_id) or _reason(trial)
         self._end(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

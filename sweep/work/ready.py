@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,16 +23,26 @@ class Assigned:
     seconds: float = 0.0  # that its worker says it took
     resumed_at: float | None = None  # the share of its training that was done before it began, known at its first epoch
     share: float = 0.0  # of its training that is done
+    timed_from: tuple[float, float] = (0.0, 0.0)  # when its first epoch here ended, and its share then
+    timed_to: float = 0.0  # when its latest one did
+    attempt: int = 1
+    trouble: str = ""  # what ended its latest attempt
 
     @property
-    def done_here(self) -> float:
-        """The cost of what was trained since it began."""
-        return self.task.cost * (self.share - (self.resumed_at or 0.0))
+    def timed_cost(self) -> float:
+        """Of what was trained since the end of its first epoch here: that one waits for imports and data."""
+        return self.task.cost * (self.share - self.timed_from[1])
+
+    @property
+    def timed_seconds(self) -> float:
+        return self.timed_to - self.timed_from[0]
 
     def reached(self, epoch: int) -> None:
         """An epoch, counted from 0, has ended."""
         if self.resumed_at is None:
             self.resumed_at = min(1.0, epoch / self.task.epochs)
+            self.timed_from = time.monotonic(), min(1.0, (epoch + 1) / self.task.epochs)
+        self.timed_to = time.monotonic()
         self.share = min(1.0, (epoch + 1) / self.task.epochs)
 
     @property
