@@ -203,11 +203,13 @@ class Study(Strict):
         methods: Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str | Path] = (),
+        written: Mapping[str, Any] | None = None,
     ) -> Study:
-        """The checked study. `methods` keeps these labels (a known method that has none is added with its defaults);
-        a plug-in's method becomes a column of its own. All faults are raised as one UserError."""
-        path = studies.find(name_or_path)
-        content = study_file.read(path)
+        """The checked study, from its file or as `written` down elsewhere. `methods` keeps these labels (a known method
+        that has none is added with its defaults); a plug-in's method becomes a column of its own. All faults are
+        raised as one UserError."""
+        path = Path(name_or_path) if written is not None else studies.find(name_or_path)
+        content = study_file.read(path) if written is None else dict(written)
         overrides = list(overrides)
         study_file.override(content, overrides)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
