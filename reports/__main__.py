@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,28 +84,26 @@ def diff(
     paper: Annotated[
         bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what was not run, every part of a claim, and the rules.")
+    ] = False,
 ) -> None:
     """Compare numbers with the published ones. Paper, ours, difference, within noise; each claim with a verdict."""
+    from reports import diff_brief
     from reports.diff import text as difference_text
     from reports.diff import text_in_print
     from reports.papers import load as load_paper
     from reports.results import Results
-    from sweep.store.folder import make_folder
 
     shared = Shared.of(context, store, study, out, against)
     if paper:
         text = text_in_print(load_paper(shared.against))
     else:
-        text = difference_text(Results.read(shared.store, shared.studies, shared.against))
-    if shared.out is None:
-        typer.echo(text)
-    else:
-        make_folder(shared.out)
-        (shared.out / "diff.md").write_text(text, encoding="utf-8")
-        typer.echo(str(shared.out / "diff.md"))
+        results = Results.read(shared.store, shared.studies, shared.against)
+        text = difference_text(results) if everything else diff_brief.text(results)
+    _say(text, shared.out, "diff.md")
 
 
-@application.app.command()
 @app.command()
 def explain(
     context: typer.Context,
@@ -115,18 +114,29 @@ def explain(
     against: AgainstOption = None,
 ) -> None:
     """Explain a cell's distance from the paper's. Each setting that departs, its effect, or how to measure it."""
+    shared = Shared.of(context, store, study, out, against)
+    explain_cell(cell, shared.store, shared.studies, shared.out, shared.against)
+
+
+def explain_cell(
+    cell: str, store: str, studies: list[str] | None = None, out: Path | None = None, against: str | None = None
+) -> None:
     from reports.explain import text as explanation
     from reports.results import Results
+
+    _say(explanation(Results.read(store, studies, against), cell), out, "explain.md")
+
+
+def _say(text: str, out: Path | None, name: str) -> None:
+    """Printed, or in a file of the folder, whose name is printed."""
     from sweep.store.folder import make_folder
 
-    shared = Shared.of(context, store, study, out, against)
-    text = explanation(Results.read(shared.store, shared.studies, shared.against), cell)
-    if shared.out is None:
+    if out is None:
         typer.echo(text)
     else:
-        make_folder(shared.out)
-        (shared.out / "explain.md").write_text(text, encoding="utf-8")
-        typer.echo(str(shared.out / "explain.md"))
+        make_folder(out)
+        (out / name).write_text(text, encoding="utf-8")
+        typer.echo(str(out / name))
 
 
 @application.app.command()
@@ -152,6 +162,22 @@ def export(
     )
     for path in written:
         typer.echo(str(path))
+
+
+@app.command()
+def new_paper(
+    name: Annotated[str, typer.Argument(help="Of the paper and of its folder, e.g. trades2019.")],
+    folder: Annotated[Path, typer.Option("--in", help="Where the folder is made.")] = Path(),
+) -> None:
+    """Write the skeleton of a paper to compare with. One table, one claim; docs/PAPERS.md fills one in."""
+    from reports.papers import load as load_paper
+    from reports.papers.skeleton import write_skeleton
+
+    for path in write_skeleton(name, folder):
+        typer.echo(str(path))
+    load_paper(folder / name)
+    typer.echo(f"fill it in, then name it in a study: papers: [{folder / name}]")
+    typer.echo(f"or for one report: python -m reports --against {shlex.quote(str(folder / name))}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reports.claims import judge as claims
@@ -85,13 +86,25 @@ def _with_borrowed(ours: Sample, paper: Sample, known: Sample) -> Comparison:
 
 
 def text(results: Results) -> str:
-    """Markdown."""
-    judged = claims.judge(Ours(results))
-    parts = ["# Our numbers beside the paper's", *_claims(judged), *_cells(results, differences(results))]
-    for study in results.data.manifests:
-        if study not in results.paper.studies:
-            parts += _study_claims(results, study)
-    return "\n\n".join([*parts, *_contradictions(results.paper)]) + "\n"
+    """All of it as Markdown, what was not run included."""
+    parts = []
+    for paper in results.papers:
+        ours = results.beside(paper)
+        judged = claims.judge(Ours(ours))
+        parts += [f"# Our numbers beside the paper's\n\n{escape(paper.citation)}", *_claims(judged)]
+        parts += _cells(ours, differences(ours))
+        for study in results.data.manifests:
+            if study not in paper.studies and ours.compares(study):
+                parts += _study_claims(ours, study)
+        parts += _contradictions(paper)
+    return "\n\n".join(parts or [without_paper(results.data.manifests)]) + "\n"
+
+
+def without_paper(studies: Iterable[str]) -> str:
+    return (
+        f"{', '.join(map(code, studies))}: compared with no paper. `papers: [NAME]` in the study's file, or --against "
+        "NAME, names one."
+    )
 
 
 def text_in_print(paper: Paper) -> str:
@@ -105,7 +118,7 @@ def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[s
     counts = Counter(claim.verdict for claim in judged)
     shown = ", ".join(f"{marks[verdict]} {counts[verdict]}" for verdict in claims.ORDER)
     rows = [
-        [escape(claim.text), f"§{claim.section}", _verdict(claim, marks), claim.rule.name, escape(claim.summary)]
+        [escape(claim.text), f"§{claim.section}", verdict(claim, marks), claim.rule.name, escape(claim.summary)]
         for claim in judged
     ]
     parts = [
@@ -125,12 +138,12 @@ def _claims(judged: list[claims.Claim], marks: dict[str, str] = MARKS) -> list[s
         if lacking:
             places = ", ".join(f"{escape(where)} {count}" for where, count in lacking.items())
             lines.append(f"- {marks['not run']}: {lacking.total()} parts ({places})")
-        heading = f"**{escape(claim.text)}** (§{claim.section}): {_verdict(claim, marks)}"
+        heading = f"**{escape(claim.text)}** (§{claim.section}): {verdict(claim, marks)}"
         parts.append(f"{heading}\n\n" + "\n".join(lines))
     return parts
 
 
-def _verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
+def verdict(claim: claims.Claim, marks: dict[str, str] = MARKS) -> str:
     how_much = claim.says.removeprefix(claim.verdict)
     return marks[claim.verdict] + how_much + (" ¶" if claim.departing else "")
 
@@ -152,7 +165,7 @@ def _study_claims(results: Results, study: str) -> list[str]:
     judged = claims.judge_study(Ours(results), study)
     if not judged:
         return []
-    rows = [[escape(claim.text), _verdict(claim), claim.rule.name, escape(_evidence(claim))] for claim in judged]
+    rows = [[escape(claim.text), verdict(claim), claim.rule.name, escape(_evidence(claim))] for claim in judged]
     return [
         f"## The same claims on {escape(results.title(study))} ({code(study)})",
         "Not a setting of the paper: what follows neither supports nor refutes it.",
@@ -178,7 +191,7 @@ def _cells(results: Results, found: list[CellDifference]) -> list[str]:
     parts += [f"{sign} {words}" for sign, words in CELL_MARKS.items() if sign in seen]
     parts += map(escape, Departures(results).sentences(one.cell for one in filled))
     for table in results.paper.tables:
-        rows = [_row(one) for one in filled if one.printed.table == table.number]
+        rows = [row(one) for one in filled if one.printed.table == table.number]
         lacking = sum(one.cell.sample is None for one in found if one.printed.table == table.number)
         title = f"### Table {table.number}: {escape(table.spec['title'])}"
         missing = f"{lacking} cells not run." if lacking else ""
@@ -190,7 +203,7 @@ def _cells(results: Results, found: list[CellDifference]) -> list[str]:
     return parts
 
 
-def _row(one: CellDifference) -> list[str]:
+def row(one: CellDifference) -> list[str]:
     key, cell = one.printed.key, one.cell
     assert cell.sample is not None and one.comparison is not None
     measure = attack_name(key.measure) + (f", {key.epsilon}" if key.epsilon else "")

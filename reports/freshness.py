@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,8 +30,19 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str
             if entry.path.endswith((".json", ".npz"))
         )
     manifests = store.read_many(store.paths(layout.STUDIES), lambda fault: facts.append(str(fault)))
-    facts += [f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in manifests]
+    for path, data in manifests:
+        facts.append(f"{path} {hashlib.sha256(data).hexdigest()}")
+        facts += [line for folder in _paper_folders(data) for line in _hashes(folder, "*.yaml")]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _paper_folders(manifest: bytes) -> list[Path]:
+    """Of papers of the user's own that the study names; shipped ones are among the sources."""
+    try:
+        named = json.loads(manifest).get("study", {}).get("papers", [])
+    except (ValueError, AttributeError):  # a broken record is another's to report
+        return []
+    return [Path(name) for name in named if isinstance(name, str) and Path(name).is_dir()]
 
 
 def write_note(out: Path, source: str, files: Sequence[Path]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reports.papers import load as load_paper
+from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
@@ -17,7 +19,9 @@ from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
 from sweep.store.records import PlannedAttack
 from trainers import composition
+from trainers.chance import near_chance
 from trainers.config import TrialConfig
+from trainers.data import dataset_facts, dataset_names
 from trainers.values import NORM_DISPLAYS
 
 # Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
@@ -58,14 +62,17 @@ class Score(NamedTuple):
 class Results:
     """Numbers by study, label and measure. A measure is an attack's name, clean, worst, margin or margin_ratio."""
 
-    def __init__(self, data: ReportData, paper: Paper) -> None:
+    def __init__(self, data: ReportData, paper: Paper, by_study: Mapping[str, tuple[Paper, ...]] | None = None) -> None:
+        """`by_study` has the papers that each study is compared with; without it every study is with this one."""
         self.data = data
         self.paper = paper
+        self._by_study = by_study
         self.labels: dict[str, dict[str, str]] = defaultdict(dict)  # study -> label -> display name, in table order
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
+        self._near_chance: dict[tuple[str, str, str], bool] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
@@ -83,8 +90,35 @@ class Results:
     def read(
         cls, store: Store | str | Path, studies: Iterable[str] | None = None, paper: str | Path | None = None
     ) -> Results:
-        """Of these studies, or all of the store; beside the paper of that name or folder, or the default one."""
-        return cls(load(store, studies), load_paper(paper))
+        """Of these studies, or all of the store; beside the paper of that name or folder, or those that they name."""
+        return cls.beside_papers(load(store, studies), paper)
+
+    @classmethod
+    def beside_papers(cls, data: ReportData, paper: str | Path | None) -> Results:
+        if paper is not None or not data.manifests:
+            return cls(data, load_paper(paper))
+        found = chosen(data.manifests)
+        data = replace(data, problems=[*data.problems, *found.problems])
+        return cls(data, found.lead, found.by_study)
+
+    @property
+    def papers(self) -> tuple[Paper, ...]:
+        """All that some study is compared with, the leading one first."""
+        if self._by_study is None:
+            return (self.paper,)
+        return tuple(dict.fromkeys(paper for found in self._by_study.values() for paper in found))
+
+    def compares(self, study: str) -> bool:
+        """Whether the study is compared with this paper: claims and layouts of others are not shown beside it."""
+        return self._by_study is None or self.paper in self._by_study.get(study, ())
+
+    def beside(self, paper: Paper) -> Results:
+        """The same numbers with the eyes of another paper."""
+        if paper is self.paper:
+            return self
+        other = copy(self)
+        other.paper = paper
+        return other
 
     def _place(self, study: str, label: str) -> tuple[bool, bool, int, str, str]:
         """In the paper's order; what it does not have follows by name, plain methods before combined ones."""
@@ -267,6 +301,7 @@ class Results:
             warned=warned,
             collapsed=sum(planned.status == "collapsed" for planned in seeds),
             failed=sum(planned.status == "failed" for planned in seeds),
+            near_chance=sum(self.near_chance(key.study, one.trial, checkpoint) for one in seeds if one.seed in values),
             seeds=tuple(sorted(values)),
             label=label,
             rounding=rounding,
@@ -300,6 +335,15 @@ class Results:
         entries = [entry for group in self._evaluations.get((trial, checkpoint), {}).values() for entry in group]
         known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
         return 100 * max(known)[1] if known else None
+
+    def near_chance(self, study: str, trial: str, checkpoint: str) -> bool:
+        """Whether the training learned next to nothing; unknown where the data set is not known here."""
+        if (study, trial, checkpoint) not in self._near_chance:
+            classes = _classes(self.data.manifests[study].dataset)
+            clean = self.clean_accuracy(study, trial, checkpoint) if classes else None
+            found = classes is not None and clean is not None and near_chance(clean / 100, classes)
+            self._near_chance[study, trial, checkpoint] = found
+        return self._near_chance[study, trial, checkpoint]
 
     def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
         """Mean logit margin loss on the adversarial training images, by the study's one estimator of it."""
@@ -360,6 +404,11 @@ def _trains_on(method: str) -> str:
         return composition.method_of(method).trains_on
     except ValueError:
         return "attacked"
+
+
+@cache
+def _classes(dataset: str) -> int | None:
+    return dataset_facts(dataset).classes if dataset in dataset_names() else None
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from reports import CACHE
 from reports.freshness import NOTE
-from reports.papers import load as load_paper
 from reports.results import Results
 from reports.store.load import Problem, ReportData, load, no_collection
 from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from sweep.store.folder import make_folder
-
-CACHE = ".records"  # rows of records that were read before; safe to delete
 
 
 def write(
@@ -26,10 +24,9 @@ def write(
     figures: bool = True,
     paper: str | Path | None = None,
 ) -> list[Path]:
-    compared = load_paper(paper)
     with no_collection():
-        data = _with_cells(load(store_uri, studies, out / CACHE))
-        results = Results(data, compared)
+        results = Results.beside_papers(_with_cells(load(store_uri, studies, out / CACHE)), paper)
+        data = results.data
         by_study = {study: study_tables(results, study) for study in data.manifests}
         from_paper = paper_tables(results)
         make_folder(out)

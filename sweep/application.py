@@ -72,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     app(args=None if arguments is None else list(arguments), prog_name="sweep")
 
 
-StudyOption = Annotated[str, typer.Option("--study", help="A shipped study's name, or a YAML file.")]
+StudyOption = Annotated[
+    str, typer.Option("--study", help="A shipped study's name, a YAML file (my for my.yaml), or a name in the store.")
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="key=value on top of the study, e.g. train.epochs=2. Repeatable.")
 ]

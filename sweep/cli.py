@@ -4,7 +4,9 @@ import reports.__main__  # noqa: F401
 import sweep.check
 import sweep.decide
 import sweep.evaluate
+import sweep.explain
 import sweep.merge
+import sweep.new
 import sweep.plan
 import sweep.run
 import sweep.status

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reports import write_reports
+from reports import CACHE, write_reports
+from reports.papers import load as load_paper
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.listing import size
@@ -40,6 +41,8 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     command = options.command or _command(study)
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
+    for paper in study.papers:
+        load_paper(paper)  # one that is not there is said now, too
     _set_broken_aside(store)
     delete_dead(store)
     note = older_note(store)
@@ -57,6 +60,8 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     summary.command = command
     if options.out is not None and not summary.interrupted:  # whoever stops a sweep is not kept waiting for figures
         summary.written = write_tables(store, options.out, figures=True)
+    if options.progress and not summary.interrupted:
+        summary.result = _result(store, study, options.out)
     if options.progress:
         print(summary.text(), file=sys.stderr, flush=True)
     if summary.interrupted:
@@ -138,6 +143,15 @@ class Tables:
 def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:
     """All studies of the store: a paper's table has rows of several."""
     return list(write_reports(store.uri, None, out, figures=figures, keep_current=True))
+
+
+def _result(store: Store, study: Study, out: Path | None) -> str:
+    from reports.terminal import result_text
+
+    try:
+        return result_text(store, study.name, out / CACHE if out is not None else None)
+    except UserError as fault:
+        return f"no result to show: {fault}"
 
 
 def _command(study: Study) -> str:

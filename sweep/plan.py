@@ -34,7 +34,7 @@ def plan(
     from sweep.trials.cells import stored_cells
     from sweep.trials.outlook import outlook
 
-    chosen = StudyOptions(study, settings, methods, seeds, plugin).load()
+    chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
     opened = open_store(store)
     cells = stored_cells(chosen, opened)
     found = outlook(chosen, opened, cells)

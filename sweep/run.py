@@ -60,7 +60,7 @@ def run(
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
 
-    chosen = StudyOptions(study, settings, methods, seeds, plugin).load()
+    chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
     opened = open_store(store)
     if dry_run:
         from sweep.trials.cells import stored_cells

@@ -66,6 +66,14 @@ def submit(
         str | None, typer.Option(help="KubeRay: a PersistentVolumeClaim to mount, for store and data.")
     ] = None,
     mount: Annotated[str, typer.Option(help="KubeRay: where it is mounted.")] = "/shared",
+    out: Annotated[str | None, typer.Option(help="Folder for tables, on the cluster. Default: STORE/reports.")] = None,
+    sbatch: Annotated[
+        str | None, typer.Option(help="Slurm: more options of sbatch, e.g. '--account=x --qos=y'.")
+    ] = None,
+    module: Annotated[list[str] | None, typer.Option(help="Slurm: module load this first. Repeatable.")] = None,
+    array: Annotated[
+        int | None, typer.Option(help="Slurm: so many jobs of one node each on one store, instead of --nodes.")
+    ] = None,
 ) -> None:
     """Run a study on a cluster. At once by Ray Jobs (--address), or by a file for Slurm or KubeRay.
 
@@ -96,6 +104,10 @@ def submit(
         image=image,
         claim=claim,
         mount=mount,
+        out=out,
+        sbatch=sbatch,
+        modules=tuple(module or ()),
+        array=array,
     )
     files = {way: path for way, path in (("slurm", slurm), ("kuberay", kuberay)) if path is not None}
     submission.check(options, [*files, *(["address"] if address else [])])
@@ -104,7 +116,7 @@ def submit(
         raise typer.Exit(jobs.run(options, address, python))
     for way, path in files.items():
         path.write_text(submission.render(options, way, path.name), encoding="utf-8")
-        typer.echo(f"written: {path}")
+        typer.echo(f"written: {path.absolute()}")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def gc(
     keep: Annotated[str, typer.Option(help="Checkpoints kept: selected (what tables show) or all.")] = "selected",
     broken: Annotated[bool, typer.Option("--broken", help="Also broken records that were set aside.")] = False,
     dry_run: application.DryOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
     """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers."""
     from sweep.store.leftovers import leftovers
@@ -47,11 +48,24 @@ def gc(
     if keep not in ("selected", "all"):
         raise UserError(f"--keep {keep}: must be one of: selected, all")
     opened = existing_store(store)
-    total = 0
-    for reason, entries in leftovers(opened, all_checkpoints=keep == "all", broken=broken).items():
+    found = leftovers(opened, all_checkpoints=keep == "all", broken=broken)
+    for reason, entries in found.items():
         size = sum(entry.size for entry in entries)
-        total += size
         sys.stdout.write(f"{reason}: {listing.count(len(entries), 'file')}, {listing.size(size)}\n")
-        for entry in [] if dry_run else entries:
+    every = [entry for entries in found.values() for entry in entries]
+    total = sum(entry.size for entry in every)
+    if every and not dry_run:
+        if not yes:
+            _confirm(f"Delete {listing.count(len(every), 'file')} ({listing.size(total)}) from {opened.uri}? [y/N] ")
+        for entry in every:
             opened.delete(entry.path)
     sys.stdout.write(f"{'would free' if dry_run else 'freed'} {listing.size(total)} ({total} bytes)\n")
+
+
+def _confirm(question: str) -> None:
+    """Where there is somebody to ask; a script has decided already."""
+    if sys.stdin.isatty():
+        sys.stdout.write(question)
+        sys.stdout.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UserError("nothing was deleted; --yes asks nothing, --dry-run only lists")

@@ -25,12 +25,17 @@ CHECKPOINTS = ("last", "best_test", "best_validation")
 class InnerAttack(Strict):
     """The attack inside training. `method` leaves start and BatchNorm mode to the method's own code."""
 
-    norm: NormName = "linf"
-    epsilon: Amount = "8/255"
-    step_size: Amount = "2/255"
-    steps: int = Field(10, ge=0)
-    start: Literal["method", "uniform", "gauss", "none"] = "method"
-    mode: Literal["method", "train", "eval", "train_untracked"] = "method"
+    norm: NormName = Field("linf", description="of the ball around each image")
+    epsilon: Amount = Field("8/255", description="radius of the ball; pixels lie in [0, 1]")
+    step_size: Amount = Field("2/255", description="of one step of the attack")
+    steps: int = Field(10, ge=0, description="steps of the attack on every training batch")
+    start: Literal["method", "uniform", "gauss", "none"] = Field(
+        "method",
+        description="where it starts: as the method's own code does, anywhere in the ball, beside, or at the image",
+    )
+    mode: Literal["method", "train", "eval", "train_untracked"] = Field(
+        "method", description="BatchNorm while it runs; train_untracked uses the batch but moves no running statistics"
+    )
 
 
 class Schedule(Strict):
@@ -43,10 +48,14 @@ class Schedule(Strict):
     onecycle         torch's OneCycleLR stepped once an epoch, momentum cycled; learning_rate is its maximum
     """
 
-    kind: Literal["constant", "piecewise", "piecewise_epoch", "steps", "interpolate", "onecycle"] = "piecewise"
-    at: tuple[NonNegative, ...] = (100.0, 150.0)
-    factors: tuple[NonNegative, ...] = (0.1, 0.01)
-    warmup_fraction: Unit = 0.025
+    kind: Literal["constant", "piecewise", "piecewise_epoch", "steps", "interpolate", "onecycle"] = Field(
+        "piecewise", description="constant, dropping at points, linear between knots, or one cycle"
+    )
+    at: tuple[NonNegative, ...] = Field(
+        (100.0, 150.0), description="points, rising: 0-based epochs (piecewise), 1-based epochs, or steps (steps)"
+    )
+    factors: tuple[NonNegative, ...] = Field((0.1, 0.01), description="times learning_rate, one for each point")
+    warmup_fraction: Unit = Field(0.025, description="onecycle: share of the training in which the rate rises")
 
     @model_validator(mode="after")
     def _points_match_factors(self) -> Schedule:
@@ -60,10 +69,12 @@ class Schedule(Strict):
 
 
 class Augmentation(Strict):
-    crop: Literal["none", "reflect", "zero"] = "none"
-    padding: int = Field(4, ge=0)
-    flip: bool = False
-    rotation: NonNegative = 0.0
+    crop: Literal["none", "reflect", "zero"] = Field(
+        "none", description="random crop of the image padded by its reflection or by zeros"
+    )
+    padding: int = Field(4, ge=0, description="pixels at each side before the crop")
+    flip: bool = Field(False, description="mirror half of the images, left to right")
+    rotation: NonNegative = Field(0.0, description="largest random rotation, in degrees")
 
 
 def _absent_if(default: bool) -> BeforeValidator:
@@ -78,19 +89,22 @@ COMPUTED = ("precision", "compile", "deterministic", "channels_last")
 class Recipe(Strict):
     """How one model is trained; a study gives it once, and a method may override parts of it."""
 
-    epochs: int = Field(200, ge=1)
-    steps: int | None = Field(None, ge=1, description="optimizer steps instead of epochs (MMA)")
-    batch_size: int = Field(128, ge=1)
-    learning_rate: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegative = 5e-4
-    nesterov: bool = False
-    decay_batchnorm: bool = True
-    schedule: Schedule = Schedule()
-    augmentation: Augmentation = Augmentation()
-    standardize: bool = True
-    log_clean_forward: bool = True  # the official loop's extra clean forward moves BatchNorm's buffers
-    attack: InnerAttack = InnerAttack()
+    epochs: int = Field(200, ge=1, description="passes over the training images")
+    steps: int | None = Field(None, ge=1, description="optimizer steps instead of epochs (MMA)", examples=[50000])
+    batch_size: int = Field(128, ge=1, description="images per step")
+    learning_rate: Positive = Field(0.1, description="of SGD, before the schedule")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="of SGD")
+    weight_decay: NonNegative = Field(5e-4, description="of SGD")
+    nesterov: bool = Field(False, description="Nesterov's momentum")
+    decay_batchnorm: bool = Field(True, description="weight decay also on BatchNorm's parameters")
+    schedule: Schedule = Field(Schedule(), description="learning rate over time")
+    augmentation: Augmentation = Field(Augmentation(), description="random changes of the training images")
+    standardize: bool = Field(True, description="subtract the data set's mean and divide by its spread in the network")
+    # The official loop's extra clean forward moves BatchNorm's buffers.
+    log_clean_forward: bool = Field(
+        True, description="a clean forward in each step, as the official code has for its log"
+    )
+    attack: InnerAttack = Field(InnerAttack(), description="the attack inside training")
     precision: Literal["ieee", "tf32", "bf16"] | None = Field(
         None, description="of the network; absent: float32, and tf32 in a GPU's convolutions"
     )
@@ -117,20 +131,28 @@ class Selection(Strict):
     The last epoch is always measured.
     """
 
-    protocol: Literal["paper", "heldout"] = "paper"
-    validation: int = Field(0, ge=0, description="training images held out")
-    validation_from: Literal["start", "end", "spread"] = "end"
-    loss: Literal["ce", "cw"] = "ce"
-    steps: int = Field(20, ge=0)
-    step_size: Amount = "2/255"
-    epsilon: Amount = "8/255"
+    protocol: Literal["paper", "heldout"] = Field(
+        "paper", description="which weights the tables show: best on test images (paper) or on held-out ones (heldout)"
+    )
+    validation: int = Field(0, ge=0, description="training images held out", examples=[1000])
+    validation_from: Literal["start", "end", "spread"] = Field(
+        "end", description="which ones: the first or last of the file, or spread evenly over each class"
+    )
+    loss: Literal["ce", "cw"] = Field("ce", description="what the attack of selection maximises")
+    steps: int = Field(20, ge=0, description="of the attack of selection; 0 is clean accuracy")
+    step_size: Amount = Field("2/255", description="of the attack of selection")
+    epsilon: Amount = Field("8/255", description="of the attack of selection")
     from_epoch: int = Field(0, ge=0, description="the first epoch that is measured, counted from 0")
     every: int = Field(1, ge=1, description="epochs between two measurements")
-    ties: Literal["first", "last"] = "first"
-    images: int | None = Field(None, ge=1, description="test images used for selection; all if absent")
+    ties: Literal["first", "last"] = Field("first", description="which of two equally good epochs is kept")
+    images: int | None = Field(None, ge=1, description="test images used for selection; all if absent", examples=[1000])
     # Absent rather than false, which would rename every stored trial.
-    margin: Literal[True] | None = Field(None, description="also attack the held-out images' margins, for a search")
-    norm: NormName | None = Field(None, description="that of train.attack if absent")
+    margin: Literal[True] | None = Field(
+        None, description="also attack the held-out images' margins, for a search", examples=[True]
+    )
+    norm: NormName | None = Field(
+        None, description="of the attack of selection; that of train.attack if absent", examples=["l2"]
+    )
 
     @model_validator(mode="after")
     def _heldout_needs_images(self) -> Selection:

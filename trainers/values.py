@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 MOST_DIGITS = 20  # after the point
 
@@ -40,7 +40,7 @@ def _exact(text: str) -> Fraction:
     return Fraction(numerator) / Fraction(denominator or 1)
 
 
-def _check_amount(value: Any) -> str:
+def check_amount(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
     text = f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", "")
@@ -60,7 +60,13 @@ def _check_amount(value: Any) -> str:
 
 # Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant. Each radius has one
 # text, so that 1/5, 0.20 and 0.2 name the same trials and attacks.
-Amount = Annotated[str, BeforeValidator(_check_amount)]
+Amount = Annotated[
+    str,
+    BeforeValidator(check_amount),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[\d.eE+ -]+(/\d+)?$"}]}
+    ),
+]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

@@ -52,7 +52,7 @@ def draw_all(results: Results, out: Path) -> list[Path]:
         views = {study: StudyView(results, study) for study in results.data.manifests}
         entries += [_draw_together(results.paper, one, figures, views, out) for one in _wanted(results.paper, views)]
         for view in views.values():
-            entries += [_draw(results.paper, figure, [view], out) for figure in figures if figure.needs_study]
+            entries += [_draw(view.paper, figure, [view], out) for figure in declared(view.paper) if figure.needs_study]
     index = out / INDEX
     index.write_text(json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n", "utf-8")
     return [out / name for entry in entries for name in entry.files] + [index]

@@ -19,7 +19,7 @@ MARKERS = (("o", "s", "^", "D"), ("v", "P", "X", "*"))
 def draw(study: StudyView) -> tuple[Figure, str]:
     ratio = study.paper.margin_ratio
     if ratio is None:
-        raise Missing("the paper compares the margins of no two losses")
+        raise Missing("no paper beside this study compares the margins of two losses")
     losses = (ratio.under, ratio.over)
     kind = {method: place for place, loss in enumerate(losses) for method in loss.methods}
     found = [method for method in study.methods if method.method in kind and method.curves("train_margin")]

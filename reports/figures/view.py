@@ -116,7 +116,7 @@ class StudyView:
         self.results = results
         self.data = results.data
         self.name = name
-        self.paper = results.paper
+        self.paper = results.paper if results.compares(name) else results.paper.bare()
         self.title = plain(results.title(name), 60)
         self.epsilon = results.epsilon(name)
         self.radius = results.radius_text(name)

@@ -78,7 +78,7 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
             for entry in entries
             if entry["uri"] and entry["study"] is None and entry["name"] not in results.paper.theory
         ],
-        citation=results.paper.citation,
+        citation=" ".join(paper.citation for paper in results.papers),
         sequential=SEQUENTIAL,
         claims=_claims(results),
         failed=failed,
@@ -117,14 +117,18 @@ def _csp_hash(text: str) -> str:
 
 def _claims(results: Results) -> list[dict[str, Any]]:
     """The paper's claims in its own settings, then what other studies say to them."""
-    source = Ours(results)
-    paper = claims.judge(source)
-    groups = [_claim_group("In the settings of the paper", "", paper)]
-    for study in results.data.manifests:
-        judged = claims.judge_study(source, study) if study not in results.paper.studies else []
-        if judged:
-            note = "Not a setting of the paper: what follows neither supports nor refutes it."
-            groups.append(_claim_group(f"The same claims on {results.title(study)}", note, judged))
+    groups = []
+    for paper in results.papers:
+        ours = results.beside(paper)
+        source = Ours(ours)
+        of = f"{paper.name}: " if len(results.papers) > 1 else ""
+        if judged := claims.judge(source):
+            groups.append(_claim_group(f"{of}In the settings of the paper", "", judged))
+        for study in results.data.manifests:
+            other = study not in paper.studies and ours.compares(study)
+            if other and (judged := claims.judge_study(source, study)):
+                note = "Not a setting of the paper: what follows neither supports nor refutes it."
+                groups.append(_claim_group(f"{of}The same claims on {results.title(study)}", note, judged))
     return groups
 
 

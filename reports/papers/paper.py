@@ -211,6 +211,15 @@ class Paper(Strict):
         """Those of its tables."""
         return frozenset(cell.key.study for table in self.tables for cell in table.cells())
 
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
+    def bare(self) -> Paper:
+        """Its order, names and colours without anything that it printed or claims: for studies that name no paper."""
+        kept = ("epsilon", "checkpoint", "baseline", "method_order", "worst_of", "displays", "symbols", "looks")
+        facts = {name: getattr(self, name) for name in kept}
+        return Paper(name="", folder=Path(), title="", authors="", year=0, proposed="", tables=(), **facts)
+
     @property
     def citation(self) -> str:
         return f"{self.authors}: {self.title} ({self.year})."

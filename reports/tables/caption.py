@@ -52,7 +52,7 @@ def checkpoint_note(results: Results, study: str) -> str:
     shown = CHECKPOINTS.get(checkpoint, checkpoint)
     text = f"Protocol {results.protocol(study)}; checkpoint {checkpoint}: {shown}."
     if checkpoint == "best_test":
-        also = ", as the paper did," if results.paper.checkpoint == checkpoint else ""
+        also = ", as the paper did," if results.compares(study) and results.paper.checkpoint == checkpoint else ""
         text += f" Choosing the epoch on the test set{also} makes all numbers a little too good."
     return text
 

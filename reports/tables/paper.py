@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reports.departures import Departures
 from reports.names import attack_name
 from reports.papers.paper import PaperTable
@@ -11,12 +13,16 @@ from reports.tables.table import MARKS, Table, TableCell
 
 
 def paper_tables(results: Results) -> list[Table]:
-    """One without any of its studies in the store is all holes."""
+    """Of all papers; a table without any of its studies in the store is all holes."""
     tables = []
-    departures = Departures(results)
-    for source in results.paper.tables:
-        table = departures.mark(source.table(results.cell))
-        tables.append(finish(table, paper_notes(source, table, results, departures)))
+    for paper in results.papers:
+        ours = results.beside(paper)
+        departures = Departures(ours)
+        for source in paper.tables:
+            table = departures.mark(source.table(ours.cell))
+            if len(results.papers) > 1:  # two papers may number and name their tables alike
+                table = replace(table, name=f"{paper.name}_{table.name}", title=f"{paper.name}: {table.title}")
+            tables.append(finish(table, paper_notes(source, table, ours, departures)))
     return tables
 
 

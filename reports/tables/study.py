@@ -119,7 +119,8 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
         checkpoint_note(results, study),
     ]
     if "worst" in measures:
-        notes.append("Worst: the least of the paper's attacks, seed by seed.")
+        names = ", ".join(map(attack_name, results.paper.worst_of))
+        notes.append(f"Worst: the least of {names}, seed by seed.")
     return _finish(results, table, notes)
 
 
@@ -156,7 +157,7 @@ def margins(results: Results, study: str, labels: list[str]) -> Table | None:
 
 def margin_ratio(results: Results, study: str, labels: list[str]) -> Table | None:
     ratio = results.paper.margin_ratio
-    if ratio is None or not {ratio.over.label, ratio.under.label} <= set(labels):
+    if ratio is None or not results.compares(study) or not {ratio.over.label, ratio.under.label} <= set(labels):
         return None
     over, under = ratio.over, ratio.under
     row = _row(results, study, f"{over.name} / {under.name}", [over.label], "margin_ratio", None, "last", Rounding(2))

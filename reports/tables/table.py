@@ -14,6 +14,7 @@ MARKS = {
     "‡": "A training collapsed (NaN or chance accuracy); it is counted out of n, not averaged in.",
     "§": "A training failed; it is missing from n.",
     "¶": "Not the paper's settings.",
+    "≈": "A training ended near chance: clean accuracy not far above guessing. It is averaged in.",
 }
 USUAL_SEEDS = 3  # n is printed beside every cell that has another number of seeds
 
@@ -43,6 +44,7 @@ class TableCell:
     warned: bool = False  # AutoAttack warned about at least one of these evaluations
     collapsed: int = 0
     failed: int = 0
+    near_chance: int = 0  # trainings among the values that learned next to nothing
     seeds: tuple[int, ...] = ()
     label: str = ""  # the study's label behind the values, "" for a printed cell
     printed: str = ""  # as another source printed it; shown instead of our own rounding
@@ -71,11 +73,12 @@ class TableCell:
 
     @property
     def marks(self) -> str:
-        return "".join(
-            sign
-            for sign, applies in zip(MARKS, (self.warned, self.collapsed, self.failed, self.departs), strict=True)
-            if applies
-        )
+        return "".join(sign for sign, applies in zip(MARKS, self._reasons, strict=True) if applies)
+
+    @property
+    def _reasons(self) -> tuple[object, ...]:
+        """In the order of the marks."""
+        return self.warned, self.collapsed, self.failed, self.departs, self.near_chance
 
     @property
     def mark_words(self) -> str:

@@ -120,6 +120,7 @@ class Desk:
         fast = time.monotonic() - worker.since < FAST_SECONDS
         assigned = self._taken_from(worker)
         assert assigned is not None
+        assigned.trouble = failure.reason
         alive = self.alive()
         if failure.kind == "died" and worker.node not in alive:
             self.work.interrupted(assigned)  # preempted, with its node

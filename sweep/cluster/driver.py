@@ -74,7 +74,7 @@ def _compute(
     curves = callbacks(options.loggers, study, store)
     for label in study.searches():
         settings_of(study, label)  # refuses what cannot be searched before anything starts
-    display.say(f"{study.name}: starting Ray")
+    display.say(f"{study.name}: starting Ray (usually 10 to 30 s)")
     session = connected(options.address, verbose=options.verbose, stopping=stop.asked)
     with session, tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
         stop.listen()  # Ray has put handlers of its own in their place

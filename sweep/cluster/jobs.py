@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sweep import studies
 from sweep.cluster.session import PACKAGES
 from sweep.cluster.submission import SubmitOptions
 from sweep.errors import UserError
@@ -48,10 +49,10 @@ def stage(options: StudyOptions, folder: Path) -> tuple[str, list[str]]:
     here = Path(__file__).resolve().parents[2]
     for name in PACKAGES:
         shutil.copytree(here / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    study = options.study
-    if Path(study).is_file():
-        shutil.copy(study, folder / Path(study).name)
-        study = Path(study).name
+    study, found = options.study, studies.find(options.study)
+    if found.parent != studies.FOLDER:
+        shutil.copy(found, folder / found.name)
+        study = found.name
     plugins = []
     for number, plugin in enumerate(options.plugins or ()):
         target = folder / "plugins" / str(number) / Path(plugin).name
@@ -80,6 +81,8 @@ def run(options: SubmitOptions, address: str, python: str) -> int:
         except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as fault:
             raise UserError(f"{address} did not take the study: {_cause(fault)}") from None
     print(f"{address}: {job} runs {entrypoint}", flush=True)
+    how = options.tables or f"python -m reports --store {shlex.quote(options.store or '')}"
+    print(f"tables: {how}", flush=True)
     try:
         return asyncio.run(_follow(client, job))
     except KeyboardInterrupt:

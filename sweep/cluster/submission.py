@@ -43,6 +43,28 @@ class SubmitOptions:
     image: str = "robustsweep:latest"
     claim: str | None = None
     mount: str = "/shared"
+    out: str | None = None
+    sbatch: str | None = None
+    modules: tuple[str, ...] = ()
+    array: int | None = None
+
+    @property
+    def tables(self) -> str | None:
+        """Where tables go: beside the results, where a folder holds these; a bucket takes none."""
+        beside = None if self.store is None or "://" in self.store else f"{self.store.rstrip('/')}/reports"
+        return self.out or beside
+
+    def sbatch_lines(self) -> list[str]:
+        """`--account x --qos=y` as a line for each option."""
+        lines: list[str] = []
+        for word in shlex.split(self.sbatch or ""):
+            if word.startswith("-"):
+                lines.append(word)
+            elif not lines:
+                raise UserError(f"--sbatch {self.sbatch}: must be options of sbatch, e.g. '--account=x --qos=y'")
+            else:
+                lines[-1] += f" {word}"
+        return lines
 
     def sweep_arguments(self, study: str, plugins: Sequence[str]) -> list[str]:
         """What follows `python -m sweep.run` on the cluster, the address aside."""
@@ -53,6 +75,7 @@ class SubmitOptions:
             "--seeds": self.study.seeds,
             "--budget": self.budget,
             "--wait-for-nodes": None if self.wait_for_nodes is None else f"{self.wait_for_nodes:g}",
+            "--out": self.tables,
         }
         words = ["--study", study, "--yes"]
         for name, value in single.items():
@@ -77,7 +100,7 @@ def check(options: SubmitOptions, ways: Sequence[str]) -> None:
     """Refuse here what the cluster would refuse after minutes."""
     if len(ways) != 1:
         raise UserError("say where to: one of --address http://head:8265, --slurm FILE or --kuberay FILE")
-    for name, path in (("--store", options.store), ("--data-dir", options.data_dir)):
+    for name, path in (("--store", options.store), ("--data-dir", options.data_dir), ("--out", options.out)):
         if path is not None and "://" not in path and not Path(path).is_absolute():
             raise UserError(f"{name} {path}: must be an absolute path on the cluster, or s3://")
     if options.store is None:
@@ -87,6 +110,16 @@ def check(options: SubmitOptions, ways: Sequence[str]) -> None:
             raise UserError(f"{name} {value}: must be at least 1")
     if options.min_nodes is not None and not 0 <= options.min_nodes <= options.nodes:
         raise UserError(f"--min-nodes {options.min_nodes}: must be from 0 to --nodes {options.nodes}")
+    if options.out is not None and "://" in options.out:
+        raise UserError(f"--out {options.out}: tables are written to a folder that the first node sees")
+    if options.array is not None and options.array < 1:
+        raise UserError(f"--array {options.array}: must be at least 1")
+    if options.array is not None and options.nodes != 1:
+        raise UserError(f"--array {options.array}: each of its jobs has one node; leave out --nodes {options.nodes}")
+    for module in options.modules:
+        if not re.fullmatch(r"[\w.+/-]+", module):
+            raise UserError(f"--module {module}: must be the name of a module, e.g. cuda/12.4")
+    options.sbatch_lines()
     options.study.load()
     options.environment()
 
@@ -115,6 +148,7 @@ def render(options: SubmitOptions, way: str, file: str) -> str:
         "folder": shlex.quote(options.folder),
         "venv": shlex.quote(options.venv) if options.venv else "",
         "ray_version": version("ray"),
+        "sbatch": options.sbatch_lines(),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True

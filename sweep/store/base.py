@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -170,16 +171,21 @@ class Store:
         return {manifest.name: manifest for manifest in found}
 
     def trial_states(self) -> dict[str, str]:
-        """Folder name of every recorded trial -> done, failed, collapsed or broken.
+        """Folder name of every recorded trial -> done, failed, collapsed or broken."""
+        return {name: state for name, (state, _) in self.trial_looks().items()}
+
+    def trial_looks(self) -> dict[str, tuple[str, float | None]]:
+        """The state of every recorded trial and, of one that is done, its weights' clean accuracy in training.
 
         A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
         """
-        states = {}
+        states: dict[str, tuple[str, float | None]] = {}
         header = f'"format":{FORMAT},"kind":"trial"'.encode()
         for path, data in self.read_many(self.record_paths(TrialRecord)):
             name = path.split("/")[1]
             untouched = is_intact(data) and header in data and f'"trial":"{name}'.encode() in data
-            states[name] = "done" if untouched and b'"status":"done"' in data else _state(path, data)
+            state = "done" if untouched and b'"status":"done"' in data else _state(path, data)
+            states[name] = state, _clean_accuracy(data) if state == "done" else None
         return states
 
     def broken_records(self) -> Iterator[BrokenRecord]:
@@ -238,6 +244,7 @@ class Store:
             return None
 
 
+CLEAN = re.compile(rb'"(best_validation|best_test|last)_(?:validation|test)_clean_accuracy":([0-9.eE+-]+)')
 _FOLDERS: dict[type[Record], str] = {
     TrialRecord: layout.TRIALS,
     EvaluationRecord: layout.EVALUATIONS,
@@ -260,6 +267,12 @@ def fault_of(path: str, data: bytes) -> BrokenRecord | None:
     except BrokenRecord as fault:
         return fault
     return None
+
+
+def _clean_accuracy(data: bytes) -> float | None:
+    """Of the weights that the tables show: the best on held-out images, else on test images, else the last."""
+    found = {match[1]: float(match[2]) for match in CLEAN.finditer(data)}
+    return next((found[name] for name in (b"best_validation", b"best_test", b"last") if name in found), None)
 
 
 def _state(path: str, data: bytes) -> str:

@@ -12,7 +12,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
-from sweep.store.manifests import agree, united
+from sweep.store.manifests import SHARED, agree, united
 from sweep.store.records import (
     CandidateRecord,
     DecisionRecord,
@@ -163,7 +163,7 @@ def _same_seeds(known: DecisionRecord, new: DecisionRecord) -> bool:
 def _conflict(known: Record, new: Record) -> str | None:
     if isinstance(known, Manifest) and isinstance(new, Manifest):
         if not agree(known, new):
-            return "the same name for two different studies; rename one of the files and run it again"
+            return f"the same name for two different studies ({_difference(known, new)}); {_way_out(new)}"
         trials = {(cell.label, cell.seed): cell.trial for cell in known.cells}
         for cell in new.cells:
             before = trials.get((cell.label, cell.seed))
@@ -177,6 +177,30 @@ def _conflict(known: Record, new: Record) -> str | None:
     if isinstance(known, RowRecord) and isinstance(new, RowRecord) and known.subject != new.subject:
         return f"two models are called {known.label!r}; evaluate one again with another --as"
     return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
+
+
+def _difference(known: Manifest, new: Manifest) -> str:
+    """The first settings in which they differ, as --set would write them."""
+    one, two = (
+        {"epsilon": each.epsilon, **_flat({key: each.study.get(key) for key in SHARED})} for each in (known, new)
+    )
+    found = [f"{key} = {one.get(key)} and {two.get(key)}" for key in {**one, **two} if one.get(key) != two.get(key)]
+    return "; ".join(found[:3]) + ("; …" if len(found) > 3 else "")
+
+
+def _flat(content: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+    return found
+
+
+def _way_out(new: Manifest) -> str:
+    name = f"{new.name}_variant"
+    return (
+        f"one is a variant, made by --set or by an edit: run it once more with --set name={name} (its trials are "
+        f"stored, none is trained again), delete {new.path} of its store, and merge"
+    )
 
 
 def _joined(known: Manifest, new: Manifest) -> Manifest:

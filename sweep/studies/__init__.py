@@ -10,6 +10,7 @@ from sweep.errors import UserError
 from trainers.spelling import nearest
 
 FOLDER = Path(__file__).parent
+ENDINGS = (".yaml", ".yml")
 
 
 def shipped() -> list[str]:
@@ -26,7 +27,8 @@ def titles() -> dict[str, str]:
 
 
 def find(name_or_path: str | Path) -> Path:
-    """A shipped study by name, or a file by path."""
+    """A shipped study by name, a file by path, or a file of that name in the working folder: `my_mnist` is
+    `./my_mnist.yaml`."""
     text = str(name_or_path)
     path = Path(os.path.expanduser(text))  # Path's own raises for an unknown user
     try:
@@ -35,6 +37,9 @@ def find(name_or_path: str | Path) -> Path:
         if re.fullmatch(r"[\w-]+", text) and not path.is_dir():
             if (FOLDER / f"{text}.yaml").is_file():
                 return FOLDER / f"{text}.yaml"
+            for ending in ENDINGS:
+                if Path(f"{text}{ending}").is_file():
+                    return Path(f"{text}{ending}")
             raise UserError(f"no study is named {text!r}{nearest(text, shipped())} known: {', '.join(shipped())}")
         if (FOLDER / f"{text}.yaml").is_file():
             return FOLDER / f"{text}.yaml"

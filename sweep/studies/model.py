@@ -15,7 +15,7 @@ from sweep.errors import UserError
 from sweep.studies import file as study_file
 from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
-from trainers import composition, registry
+from trainers import composition, registry, suites
 from trainers.config import Recipe, Selection, TrialConfig
 from trainers.spelling import nearest
 from trainers.values import Amount, Hyperparameter, NormName, Strict
@@ -23,11 +23,15 @@ from trainers.values import Amount, Hyperparameter, NormName, Strict
 Part = TypeVar("Part", Recipe, Selection)
 
 
+def wrapper_field(name: str) -> Any:
+    return Field(None, description=f"settings of +{name}", examples=[{}])
+
+
 def _or_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-def _auto_or_number(value: Any) -> Any:
+def auto_or_number(value: Any) -> Any:
     if value == "auto":
         return None
     if value is None or isinstance(value, bool):
@@ -43,7 +47,7 @@ def _share_of_one_device(value: float | None) -> float | None:
     return value
 
 
-def _auto_or_bytes(value: Any) -> Any:
+def auto_or_bytes(value: Any) -> Any:
     if value == "auto":
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", str(value), re.IGNORECASE)
@@ -55,17 +59,25 @@ def _auto_or_bytes(value: Any) -> Any:
 class _Entry(Strict):
     """One column of the tables. Overrides are merged into the study's own `train` and `selection`."""
 
-    method: str | None = Field(None, description="the label itself unless given")
-    display: str | None = None
-    hyperparameters: dict[str, Hyperparameter] = {}
-    train: dict[str, Any] = {}
-    selection: dict[str, Any] = {}
+    method: str | None = Field(
+        None, description="base method and wrappers; the label itself unless given", examples=["sovr+awp"]
+    )
+    display: str | None = Field(None, description="the column's name in tables and figures", examples=["SOVR (ours)"])
+    hyperparameters: dict[str, Hyperparameter] = Field(
+        {}, description="of the method; the rest keep their defaults", examples=[{"beta": 6.0}]
+    )
+    train: dict[str, Any] = Field(
+        {}, description="parts of `train` that differ for this column", examples=[{"learning_rate": 0.01}]
+    )
+    selection: dict[str, Any] = Field(
+        {}, description="parts of `selection` that differ for this column", examples=[{"ties": "last"}]
+    )
 
 
 if TYPE_CHECKING:
     MethodEntry = _Entry
 else:  # the settings of each wrapper stand in the entry, under the wrapper's name
-    _settings = {name: (registry.WRAPPERS.get(name) | None, None) for name in registry.WRAPPERS.names()}
+    _settings = {name: (registry.WRAPPERS.get(name) | None, wrapper_field(name)) for name in registry.WRAPPERS.names()}
     MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
 
@@ -75,18 +87,30 @@ Objective = Literal["margin", "pgd", "clean"]
 class Search(Strict):
     """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
 
-    space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = "paper"
-    sampler: Literal["tpe", "grid"] = "tpe"
-    candidates: int = Field(8, ge=1)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(SEARCH_SEEDS, min_length=1)
-    epochs: int | None = Field(None, ge=1)
-    pruner: Literal["asha", "none"] = "asha"
+    space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = Field(
+        "paper",
+        description="what is varied: a space by name, the method's declared ranges, or ranges by hyperparameter",
+        examples=[{"beta": [1, 10, "log"]}],
+    )
+    sampler: Literal["tpe", "grid"] = Field("tpe", description="proposes candidates by what it saw, or all of a grid")
+    candidates: int = Field(8, ge=1, description="how many are tried; of a grid at most")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        SEARCH_SEEDS, min_length=1, description="of the search alone; a reported seed is refused"
+    )
+    epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
+    pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
     objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
         "margin", description="accuracy on held-out images: under an attack on margins, under PGD, or clean"
     )
     pin: bool = Field(False, description="use the study's values alone and search nothing")
-    train: dict[str, Any] = {}
-    selection: dict[str, Any] = {}
+    train: dict[str, Any] = Field(
+        {}, description="parts of `train` that differ for candidates", examples=[{"attack": {"steps": 5}}]
+    )
+    selection: dict[str, Any] = Field(
+        {},
+        description="parts of `selection` that differ for candidates",
+        examples=[{"protocol": "heldout", "validation": 1000}],
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -104,15 +128,19 @@ class Search(Strict):
 
 
 class Evaluation(Strict):
-    suite: str | None = "main"
-    attacks: tuple[str, ...] = Field((), description="in place of a suite")
-    epsilon: Amount = "8/255"
-    norm: NormName | None = Field(None, description="that of train.attack if absent")
-    images: int | None = Field(None, ge=1)
-    shards: int = Field(1, ge=1)
-    checkpoints: tuple[Literal["headline", "last", "best_test", "best_validation"], ...] = ("headline",)
-    batch_size: int = Field(256, ge=1)
-    diagnostics: bool = False
+    """What finished weights are attacked with, on test images."""
+
+    suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
+    attacks: tuple[str, ...] = Field((), description="in place of a suite", examples=[["clean", "pgd-50", "square"]])
+    epsilon: Amount = Field("8/255", description="radius of the attacks")
+    norm: NormName | None = Field(None, description="of the attacks; that of train.attack if absent", examples=["l2"])
+    images: int | None = Field(None, ge=1, description="the first so many test images; all if absent", examples=[1000])
+    shards: int = Field(1, ge=1, description="pieces that one evaluation is cut into, to run at once")
+    checkpoints: tuple[Literal["headline", "last", "best_test", "best_validation"], ...] = Field(
+        ("headline",), description="weights that are attacked; headline is what the protocol selects"
+    )
+    batch_size: int = Field(256, ge=1, description="images per forward of an attack")
+    diagnostics: bool = Field(False, description="also margins, gradient norms and potentially misclassified images")
 
 
 class Resources(Strict):
@@ -120,11 +148,15 @@ class Resources(Strict):
 
     gpus: Annotated[
         Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
-        BeforeValidator(_auto_or_number),
+        BeforeValidator(auto_or_number),
         AfterValidator(_share_of_one_device),
-    ] = None
-    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_auto_or_number)] = None
-    memory: Annotated[int | None, BeforeValidator(_auto_or_bytes)] = Field(None, description="bytes")
+    ] = Field(None, description="of one trial; parts of one share a GPU", examples=[0.5])
+    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(auto_or_number)] = Field(
+        None, description="of one trial", examples=[4]
+    )
+    memory: Annotated[int | None, BeforeValidator(auto_or_bytes)] = Field(
+        None, description="that one trial needs", examples=["8GB"]
+    )
     retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")
     hang_minutes: Annotated[float, Field(gt=0)] = Field(60.0, description="without progress, then it counts as hung")
 
@@ -135,19 +167,40 @@ def searched(label: str) -> str:
 
 
 class Study(Strict):
-    name: str = Field(pattern=r"^[\w-]+$")
-    title: str
-    dataset: str
-    model: str
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0, 1, 2), min_length=1)
-    train: Recipe = Recipe()
-    selection: Selection = Selection()
-    methods: dict[str, Annotated[MethodEntry, BeforeValidator(_or_empty)]] = Field(min_length=1)
-    search: dict[str, Annotated[Search, BeforeValidator(_or_empty)]] = {}
-    evaluation: Evaluation = Evaluation()
-    resources: Resources = Resources()
-    train_images: int | None = Field(None, ge=1)
-    test_images: int | None = Field(None, ge=1)
+    """One YAML file: which methods are trained how, on what, and what they are attacked with."""
+
+    name: str = Field(
+        pattern=r"^[\w-]+$",
+        description="of the study in stores and tables; the file's unless given",
+        examples=["my_mnist"],
+    )
+    title: str = Field(description="shown above tables and figures", examples=["MNIST, small CNN"])
+    dataset: str = Field(description="by name", examples=["mnist"])
+    model: str = Field(description="the network, by name", examples=["small_cnn"])
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        (0, 1, 2), min_length=1, description="one training of every column each; n in tables"
+    )
+    train: Recipe = Field(Recipe(), description="how one model is trained")
+    selection: Selection = Field(Selection(), description="which epoch's weights are kept")
+    methods: dict[str, Annotated[MethodEntry, BeforeValidator(_or_empty)]] = Field(
+        min_length=1, description="columns of the tables by label", examples=[{"at": {}, "trades": {}}]
+    )
+    search: dict[str, Annotated[Search, BeforeValidator(_or_empty)]] = Field(
+        {},
+        description="hyperparameter searches by label, or `all`; the choice is a column `LABEL_searched`",
+        examples=[{"trades": {"candidates": 4}}],
+    )
+    evaluation: Evaluation = Field(Evaluation(), description="attacks on finished weights")
+    resources: Resources = Field(Resources(), description="what one trial takes of the machine")
+    train_images: int | None = Field(
+        None, ge=1, description="use only the first so many training images", examples=[5000]
+    )
+    test_images: int | None = Field(None, ge=1, description="use only the first so many test images", examples=[1000])
+    papers: tuple[str, ...] = Field(
+        (),
+        description="whose tables and claims are shown beside ours: shipped papers by name, own ones by folder",
+        examples=[["sovr"]],
+    )
 
     _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
     _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
@@ -161,15 +214,19 @@ class Study(Strict):
         methods: Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str | Path] = (),
+        written: Mapping[str, Any] | None = None,
     ) -> Study:
-        """The checked study. `methods` keeps these labels (a known method that has none is added with its defaults);
-        a plug-in's method becomes a column of its own. All faults are raised as one UserError."""
-        path = studies.find(name_or_path)
-        content = study_file.read(path)
+        """The checked study, from its file or as `written` down elsewhere. `methods` keeps these labels (a known method
+        that has none is added with its defaults); a plug-in's method becomes a column of its own. All faults are
+        raised as one UserError."""
+        path = Path(name_or_path) if written is not None else studies.find(name_or_path)
+        content = study_file.read(path) if written is None else dict(written)
         overrides = list(overrides)
         study_file.override(content, overrides)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
+        if isinstance(content.get("papers"), list):
+            content["papers"] = [_paper(name, path.parent) for name in content["papers"]]
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
@@ -273,6 +330,12 @@ def _fingerprint(method: str, model: str, dataset: str) -> str | None:
     things = ((registry.METHODS, method), (registry.NETWORKS, model), (registry.DATASETS, dataset))
     found = [sha256 for sha256 in (registry.sha256_of(*thing) for thing in things) if sha256]
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
+
+
+def _paper(name: Any, beside: Path) -> Any:
+    """A folder of the user's own by its whole path, so that reports find it from anywhere; else as it is."""
+    folder = beside / str(name)
+    return str(folder.resolve()) if (folder / "paper.yaml").is_file() else name
 
 
 def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:

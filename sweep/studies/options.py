@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from sweep import studies
 from sweep.errors import UserError
+from sweep.store.opening import existing_store
 from sweep.studies.model import Study
 
 MOST_SEEDS = 100_000
@@ -19,6 +22,7 @@ class StudyOptions:
     methods: str | None = None
     seeds: str | None = None
     plugins: Sequence[str] | None = None
+    store: str | None = None  # where a study that has no file here may be known by its name
 
     def load(self) -> Study:
         return Study.load(
@@ -27,7 +31,33 @@ class StudyOptions:
             methods=None if self.methods is None else parse_names(self.methods),
             seeds=None if self.seeds is None else parse_seeds(self.seeds),
             plugins=self.plugins or (),
+            written=self._stored(),
         )
+
+    def _stored(self) -> Mapping[str, Any] | None:
+        """The study as the store has it, where no file and no shipped study has this name."""
+        if self.store is None or not re.fullmatch(r"[\w-]+", self.study):
+            return None
+        try:
+            studies.find(self.study)
+            return None
+        except UserError as fault:
+            try:
+                known = existing_store(self.store).manifest(self.study)
+            except UserError:  # no store there yet
+                known = None
+            if known is None or not known.study:
+                raise UserError(f"{fault}; nor is it in the store {self.store}") from None
+            return _without_nothing(known.study)
+
+
+def _without_nothing(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What was absent in the file is null in the store, and legal in few places."""
+    return {
+        key: _without_nothing(value) if isinstance(value, Mapping) else value
+        for key, value in content.items()
+        if value is not None
+    }
 
 
 def parse_names(text: str) -> list[str]:

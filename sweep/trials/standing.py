@@ -20,6 +20,8 @@ from sweep.store.leases import held
 from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
+from trainers.chance import near_chance
+from trainers.data import dataset_facts, dataset_names
 
 SHOWN = 10
 WORDS = 8  # about seeds, per method
@@ -37,12 +39,15 @@ class TrialStanding:
     wanted: int
     progress: Progress | None = None
     reason: str | None = None
+    near_chance: bool = False
 
     def facts(self) -> dict[str, Any]:
         facts = {"label": self.label, "seed": self.seed, "trial": self.trial, "state": self.state}
         if self.state == "running":
             facts["progress"] = self.progress and self.progress.model_dump()
         facts["evaluations"] = self.evaluations
+        if self.near_chance:
+            facts["near_chance"] = True
         if self.state in ("failed", "collapsed"):
             facts["reason"] = self.reason
         return facts
@@ -51,6 +56,8 @@ class TrialStanding:
         """What a seed needs said: running with its epoch, failed, collapsed, broken."""
         if self.state == "running":
             return f"{self.seed} {_how_far(self.progress)}"
+        if self.near_chance:
+            return f"{self.seed} near chance"
         return f"{self.seed} {self.state}" if self.state in ("failed", "collapsed", "broken") else ""
 
 
@@ -155,7 +162,7 @@ class _Moment:
     """What the store holds now."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.states, self.leases = store, store.trial_states(), held(store)
+        self.store, self.looks, self.leases = store, store.trial_looks(), held(store)
         self.evaluated = set(store.record_paths(EvaluationRecord))
 
     def study(self, manifest: Manifest, skip: Skip) -> StudyStanding:
@@ -163,6 +170,7 @@ class _Moment:
         failed = [trial for trial, state in states.items() if state in ("failed", "collapsed")][:EXPLAINED]
         records = self.store.records(TrialRecord, map(layout.trial_record, failed), skip)
         reasons = {record.trial: record.reason for record in records}
+        classes = dataset_facts(manifest.dataset).classes if manifest.dataset in dataset_names() else None
         progress = self._progress(trial for trial, state in states.items() if state == "running")
         trials = [
             TrialStanding(
@@ -174,6 +182,7 @@ class _Moment:
                 wanted=len(manifest.checkpoints(cell.label)) * len(manifest.attacks),
                 progress=progress.get(cell.trial or ""),
                 reason=reasons.get(cell.trial or ""),
+                near_chance=self._near_chance(cell.trial, classes),
             )
             for cell in manifest.cells
         ]
@@ -183,7 +192,11 @@ class _Moment:
 
     def _state(self, trial: str) -> str:
         running = "running" if layout.trial_lease(trial) in self.leases else "left"
-        return self.states.get(layout.short(trial), running)
+        return self.looks.get(layout.short(trial), (running, None))[0]
+
+    def _near_chance(self, trial: str | None, classes: int | None) -> bool:
+        _, clean = self.looks.get(layout.short(trial or ""), ("", None))
+        return classes is not None and clean is not None and near_chance(clean, classes)
 
     def _progress(self, trials: Iterable[str]) -> dict[str, Progress]:
         """How far the running trials are, as their workers last wrote it."""

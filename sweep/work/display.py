@@ -30,6 +30,7 @@ class Display:
         self._next = 0.0
         self._last = ""
         self._bad: set[str] = set()
+        self._said: set[str] = set()
         self._live: Any = None
         if shown and sys.stderr.isatty():
             self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
@@ -40,6 +41,7 @@ class Display:
         for host in bad_nodes.keys() - self._bad:
             self.say(f"node {host} gets no more work: {bad_nodes[host]}")
         self._bad = set(bad_nodes)
+        self._say_news(work)
         if not self.shown or now < self._next:
             return
         if self._live is not None:
@@ -52,6 +54,22 @@ class Display:
             self.say(f"[{duration(now - self.started):>8}] {line}")
             self._last = line
 
+    def _say_news(self, work: Work) -> None:
+        """What must not scroll away with the view: another attempt, a training that learned nothing."""
+        attempts = work.study.resources.retries + 1
+        news = [
+            f"{one.task.title}: attempt {one.attempt} of {attempts}: {one.trouble}"
+            for one in work.running
+            if one.attempt > 1
+        ]
+        news += [
+            f"{title}: ended near chance; its recipe may not fit (learning rate, radius)" for title in work.near_chance
+        ]
+        for text in news:
+            if text not in self._said:
+                self._said.add(text)
+                self.say(text)
+
     def line(self, work: Work) -> str:
         stages = [
             f"{stage} {work.done[stage]} done, {_running(work, stage)} running"
@@ -59,6 +77,8 @@ class Display:
             if work.done[stage] or _running(work, stage)
         ]
         parts = [*stages, f"{len(work.failed)} failed"]
+        if work.near_chance:
+            parts.append(f"{len(work.near_chance)} near chance")
         if work.best:
             label = max(work.best, key=lambda name: work.best[name])
             parts.append(f"best {label} {work.best[label]:.1%}")
@@ -91,12 +111,16 @@ class Display:
         best = ", ".join(
             f"{label} {value:.1%}" for label, value in sorted(work.best.items(), key=lambda one: -one[1])[:3]
         )
-        table.caption = f"{len(work.failed)} failed; best: {best or 'none yet'}; left {_time_left(work)}{_waits(work)}"
+        chance = f"{len(work.near_chance)} near chance; " if work.near_chance else ""
+        table.caption = (
+            f"{len(work.failed)} failed; {chance}best: {best or 'none yet'}; left {_time_left(work)}{_waits(work)}"
+        )
         return table
 
 
 def _now(assigned: Assigned) -> str:
-    return f"{assigned.task.title} {assigned.share:.0%}" if assigned.share else assigned.task.title
+    again = f" (attempt {assigned.attempt})" if assigned.attempt > 1 else ""
+    return assigned.task.title + again + (f" {assigned.share:.0%}" if assigned.share else "")
 
 
 def _time_left(work: Work) -> str:

@@ -30,15 +30,15 @@ class Pace:
             self._busy += taken
 
     def seconds_left(self, left: Mapping[str, float], running: Iterable[Assigned]) -> float | None:
-        """Wall time for this much cost of each kind, as many tasks at once as so far; None before the first epoch."""
+        """Wall time for this much cost of each kind, as many tasks at once as so far; None before the second epoch."""
         now = time.monotonic()
         busy, costs, taken = self._busy, self._cost.copy(), self._seconds.copy()
         for assigned in running:
             if assigned.began:
                 busy += now - assigned.began
             if assigned.began and assigned.resumed_at is not None:
-                costs[kind(assigned)] += assigned.done_here
-                taken[kind(assigned)] += now - assigned.began
+                costs[kind(assigned)] += assigned.timed_cost
+                taken[kind(assigned)] += assigned.timed_seconds
         cost, seconds = sum(costs.values()), sum(taken.values())
         if not cost or self._began is None:
             return None

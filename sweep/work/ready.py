@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,17 +27,31 @@ class Assigned:
     deaths: int = 0  # of its processes, since it last got any further
     avoided: set[str] = field(default_factory=set)  # nodes that failed it
     gpu_bytes: int = 0  # the memory of a GPU that was too small for it
+    timed_from: tuple[float, float] = (0.0, 0.0)  # when its first epoch here ended, and its share then
+    timed_to: float = 0.0  # when its latest one did
+    trouble: str = ""  # what ended its latest attempt
 
     @property
-    def done_here(self) -> float:
-        """The cost of what was trained since it began."""
-        return self.task.cost * (self.share - (self.resumed_at or 0.0))
+    def attempt(self) -> int:
+        """Counted from 1, since it last got any further."""
+        return self.failures + 1
+
+    @property
+    def timed_cost(self) -> float:
+        """Of what was trained since the end of its first epoch here: that one waits for imports and data."""
+        return self.task.cost * (self.share - self.timed_from[1])
+
+    @property
+    def timed_seconds(self) -> float:
+        return self.timed_to - self.timed_from[0]
 
     def reached(self, epoch: int) -> None:
         """An epoch, counted from 0, has ended."""
         self.got_further()
         if self.resumed_at is None:
             self.resumed_at = min(1.0, epoch / self.task.epochs)
+            self.timed_from = time.monotonic(), min(1.0, (epoch + 1) / self.task.epochs)
+        self.timed_to = time.monotonic()
         self.share = min(1.0, (epoch + 1) / self.task.epochs)
 
     def got_further(self) -> None:

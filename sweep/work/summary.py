@@ -40,6 +40,7 @@ class Summary:
     written: list[Path] = field(default_factory=list)
     store: str = ""
     command: str = ""
+    result: str = ""  # the study's numbers as text
 
     def text(self) -> str:
         lines = []
@@ -61,11 +62,13 @@ class Summary:
             lines.append(f"{self.left} pieces of work are left")
         if not self.complete and self.command:
             lines.append(f"to go on: {self.command}")
+        if self.result:
+            lines += ["", self.result, ""]
         lines.append(f"store: {self.store}")
         figures = [path for path in self.written if path.suffix in (".svg", ".png")]
-        lines += [f"written: {path}" for path in self.written if path.parent.name != "plots"]
+        lines += [f"written: {path.absolute()}" for path in self.written if path.parent.name != "plots"]
         if figures:
-            lines.append(f"written: {figures[0].parent} ({len({path.stem for path in figures})} figures)")
+            lines.append(f"written: {figures[0].parent.absolute()} ({len({path.stem for path in figures})} figures)")
         return "\n".join(lines)
 
 

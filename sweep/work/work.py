@@ -25,8 +25,17 @@ from sweep.work.ready import Assigned, Ready
 from sweep.work.summary import Failure
 from sweep.work.tasks import CandidateTraining, DiagnosisTask, EvaluationPiece, Training, evaluation_lease
 from sweep.work.training import forget
+from trainers.chance import near_chance
+from trainers.data import dataset_facts
 
 OTHERS_SECONDS = 5.0
+
+
+def learned_nothing(record: TrialRecord) -> bool:
+    headline = record.config.selection.headline
+    known = [record.metrics.get(f"{headline}_{split}_clean_accuracy") for split in ("validation", "test")]
+    clean = next((value for value in known if value is not None), None)
+    return clean is not None and near_chance(clean, dataset_facts(record.config.dataset).classes)
 
 
 @dataclass(eq=False)
@@ -69,6 +78,7 @@ class Work:
         self.done: Counter[str] = Counter()
         self.best: dict[str, float] = {}
         self.at_once = 1  # tasks that the devices hold, as the cluster is now
+        self.near_chance: list[str] = []  # titles of trainings that learned next to nothing
         self.pace = Pace()
         self.leases = HeldLeases(store)
         self.chosen = planned.chosen_values(study, store)
@@ -324,6 +334,8 @@ class Work:
         record = self.store.trial_record(task.trial)
         if record is not None and record.status == "done":
             self._note_best(task.label, record.metrics)
+            if learned_nothing(record):
+                self.near_chance.append(task.title)
             self._queue_evaluations(self.cells[task.trial])
 
     def training_failed(self, task: Training) -> None:

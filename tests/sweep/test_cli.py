@@ -22,7 +22,7 @@ from sweep.work.options import RunOptions
 from tests.patience import patience
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-ALONE = ("run", "plan", "status", "evaluate", "check", "submit")
+ALONE = ("run", "plan", "status", "evaluate", "check", "submit", "explain", "new")
 SLOW = """
 import time
 from sweep import cli
@@ -66,9 +66,8 @@ def test_a_module_is_the_same_as_its_command(module):
 
 def test_all_commands_are_listed():
     found = run("--help").stdout
-    for (
-        name
-    ) in "run plan status retry gc merge evaluate check submit decide verify-store report diff explain export".split():
+    names = "run plan status retry gc merge evaluate check submit decide verify-store report diff explain new export"
+    for name in names.split():
         assert f"  {name} " in found
 
 

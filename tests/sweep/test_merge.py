@@ -156,7 +156,19 @@ def test_merge_takes_the_finished_search_with_its_journal_and_no_lock(tmp_path, 
 def test_merge_refuses_one_name_for_two_studies(tmp_path):
     one, _ = fill(tmp_path / "one")
     two, _ = fill(tmp_path / "two", settings=["train.epochs=3"])
-    assert "studies/digits.json: the same name for two different studies" in refusal(one, two)
+    told = refusal(one, two)
+    assert "studies/digits.json: the same name for two different studies (train.epochs = " in told and " and 3)" in told
+    assert "--set name=digits_variant" in told and "delete studies/digits.json" in told
+
+
+def test_what_merge_advises_for_a_variant_works(tmp_path):
+    one, _ = fill(tmp_path / "one")
+    two, _ = fill(tmp_path / "two", settings=["train.epochs=3"])
+    renamed = load(settings=["train.epochs=3", "name=digits_variant"])
+    write_manifest(two, planned.manifest(renamed, planned.expand(renamed)))
+    two.delete("studies/digits.json")
+    merge(one, two)
+    assert sorted(one.manifests(lambda fault: None)) == ["digits", "digits_variant"]
 
 
 def test_merge_refuses_one_column_for_two_kinds_of_trials(tmp_path):

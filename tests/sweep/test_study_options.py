@@ -1,11 +1,16 @@
 """What --set, --methods and --seeds make of a study, and what of them is refused."""
 
+import json
+
 import pytest
 from own_study import GOOD, refusal, write
 
 from sweep.errors import UserError
+from sweep.store.opening import open_store
+from sweep.studies import shipped
 from sweep.studies.model import Study
-from sweep.studies.options import StudyOptions, parse_seeds
+from sweep.studies.options import StudyOptions, _without_nothing, parse_seeds
+from sweep.trials import cells as planned
 
 
 def test_set_changes_values_and_names_unknown_paths(tmp_path):
@@ -121,3 +126,29 @@ def test_the_options_of_a_command_line_become_a_study(tmp_path):
     study = StudyOptions(path, ["train.epochs=5"], "sovr, trades", "3-4").load()
     assert (study.labels, study.seeds, study.train.epochs) == (["sovr", "trades"], (3, 4), 5)
     assert StudyOptions(path).load().labels == ["at", "sovr"]
+
+
+def test_a_study_is_found_by_its_name_beside_and_in_the_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, GOOD)
+    beside = StudyOptions("own").load()
+    assert beside.name == "own" and beside.labels == ["at", "sovr"]
+    store = open_store(tmp_path / "store")
+    store.write_record(planned.manifest(beside, planned.expand(beside, {})))
+    (tmp_path / "own.yaml").rename(tmp_path / "elsewhere.txt")
+    with pytest.raises(UserError, match="no study is named 'own'"):
+        StudyOptions("own").load()
+    known = StudyOptions("own", settings=["train.epochs=5"], seeds="7", store="store").load()
+    assert known.train.epochs == 5 and known.seeds == (7,)
+    again = StudyOptions("own", store="store").load()
+    cells = [cell.trial for cell in planned.expand(again, {})]
+    assert cells == [cell.trial for cell in planned.expand(beside, {})]  # nothing is trained twice
+    with pytest.raises(UserError, match="no study is named 'owm'.*nor is it in the store"):
+        StudyOptions("owm", store="store").load()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_study_is_the_same_from_a_store(name, tmp_path):
+    study = Study.load(name)
+    stored = json.loads(json.dumps(study.model_dump(mode="json")))
+    assert Study.load(name, written=_without_nothing(stored)) == study

@@ -213,6 +213,40 @@ def test_a_kuberay_cluster_scales_as_asked_and_goes_where_it_is_allowed(write, t
     assert limits == {"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": "4"}
 
 
+def test_tables_go_beside_the_results_unless_another_folder_is_named(write, tmp_path):
+    assert "--out /shared/store/reports" in write("slurm", tmp_path / "a.sbatch")
+    assert "--out /tables" in write("slurm", tmp_path / "b.sbatch", "--out", "/tables")
+    entrypoint = yaml.safe_load(write("kuberay", tmp_path / "c.yaml"))["spec"]["entrypoint"]
+    assert "--out /shared/store/reports" in entrypoint
+
+
+def test_options_of_sbatch_modules_and_an_array_are_in_the_file(write, tmp_path):
+    more = (
+        "--sbatch",
+        "--account=x --qos y '--comment=two words'",
+        "--module",
+        "cuda/12.4",
+        "--module",
+        "gcc",
+        "--array",
+        "3",
+    )
+    text = write("slurm", tmp_path / "job.sbatch", *more)
+    for line in (
+        "#SBATCH --account=x",
+        "#SBATCH --qos y",
+        "#SBATCH --array=0-2",
+        "module load cuda/12.4",
+        "module load gcc",
+    ):
+        assert line in text.splitlines()
+    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert text.index(directives[-1]) < text.index("set -euo pipefail") < text.index("module load")
+    assert subprocess.run(["bash", "-n", tmp_path / "job.sbatch"], check=False).returncode == 0
+    plain = write("slurm", tmp_path / "plain.sbatch")
+    assert "--array" not in plain and "module load" not in plain
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -226,6 +260,10 @@ def test_a_kuberay_cluster_scales_as_asked_and_goes_where_it_is_allowed(write, t
         (["--slurm", "f", "--store", "/s", "--study", "digitz"], "digits"),
         (["--slurm", "f", "--store", "/s", "--env", "X"], "NAME=VALUE"),
         (["--slurm", "f", "--store", "/s", "--nodes", "0"], "at least 1"),
+        (["--slurm", "f", "--store", "/s", "--out", "here"], "absolute path"),
+        (["--slurm", "f", "--store", "/s", "--array", "2", "--nodes", "3"], "one node"),
+        (["--slurm", "f", "--store", "/s", "--sbatch", "account=x"], "options of sbatch"),
+        (["--slurm", "f", "--store", "/s", "--module", "a; rm"], "name of a module"),
         (["--address", "http://127.0.0.1:1", "--store", "/s", "--token", "/nowhere"], "no token at /nowhere"),
     ],
 )
@@ -312,6 +350,7 @@ def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit
     assert "broken on purpose" in done.stdout and "1 trainings" in done.stdout
     states = sorted(json.loads(path.read_text())["status"] for path in folder.glob("store/trials/*/record.json"))
     assert states == ["done", "failed"]
+    assert f"tables: {folder}/store/reports" in done.stdout and (folder / "store/reports/tables.md").is_file()
 
 
 @pytest.mark.timeout(120)

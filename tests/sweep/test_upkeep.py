@@ -1,5 +1,6 @@
 """retry and gc: what they touch and, above all, what they leave."""
 
+import io
 import json
 import os
 import subprocess
@@ -324,3 +325,24 @@ def test_every_run_deletes_shards_of_finished_evaluations(fill):
     store.write_record(open_one)
     delete_dead(store)
     assert not store.exists(finished.path) and store.exists(open_one.path)
+
+
+def test_gc_asks_where_somebody_can_answer(fill, sweep, monkeypatch):
+    store, _, _ = fill()
+    before = contents(store)
+    for answer, code in (("n\n", 2), ("\n", 2), ("y\n", 0)):
+        terminal = io.StringIO(answer)
+        terminal.isatty = lambda: True
+        monkeypatch.setattr("sys.stdin", terminal)
+        found, text = sweep("gc", "--store", store.uri)
+        assert found == code and "Delete " in text and "[y/N]" in text
+        assert (contents(store) == before) is (code == 2)
+
+
+def test_gc_with_yes_asks_nothing(fill, sweep, monkeypatch):
+    store, _, _ = fill()
+    terminal = io.StringIO("")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert "[y/N]" not in sweep("gc", "--store", store.uri, "--yes")[1]
+    assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]

@@ -18,7 +18,7 @@ class Awp(Wrapper):
     passes = 2.0
     few_epochs = {"warmup_epochs": 2}
 
-    gamma: Positive = 0.01
+    gamma: Positive = Field(0.01, description="size of the perturbation, relative to each layer's weights")
     warmup_epochs: int = Field(10, ge=0, description="active from this 1-based epoch on")
 
     def begin(self, model: nn.Module, steps: int) -> Hooks:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from trainers.dataset import DatasetFacts
 from trainers.values import Unit
 from trainers.wrapper import Hooks, Wrapper
@@ -23,11 +25,13 @@ class Ddpm(Wrapper):
     needs_files = True
     few_epochs = {"warmup_fraction": 0.3}
 
-    file: str = "cifar10_ddpm.npz"
-    fraction: Unit = 0.7
-    decay: Unit = 0.995
-    warmup_fraction: Unit = 0.025
-    first_batchnorm_momentum: Unit = 1.0
+    file: str = Field("cifar10_ddpm.npz", description="with the generated images, in the data folder")
+    fraction: Unit = Field(0.7, description="of each batch that is generated")
+    decay: Unit = Field(0.995, description="of the average of the weights, per step")
+    warmup_fraction: Unit = Field(0.025, description="of the training before the average begins")
+    first_batchnorm_momentum: Unit = Field(
+        1.0, description="of BatchNorm in the first step; 1 takes the first batch's statistics"
+    )
 
     def begin(self, model: nn.Module, steps: int) -> Hooks:
         from trainers.weight_averaging import DdpmAverage

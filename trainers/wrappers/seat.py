@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from trainers.values import Unit
 from trainers.wrapper import Hooks, Wrapper
 
@@ -15,7 +17,7 @@ class Seat(Wrapper):
     display = "SEAT"
     state_copies = 1
 
-    decay: Unit = 0.999
+    decay: Unit = Field(0.999, description="of the average of the weights, per step")
 
     def begin(self, model: nn.Module, steps: int) -> Hooks:
         from trainers.weight_averaging import SeatAverage

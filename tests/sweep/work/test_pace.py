@@ -1,7 +1,10 @@
 """The time left follows from what is done: the pace of each stage, and the epochs of running trainings."""
 
+import json
+import random
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -54,12 +57,15 @@ def test_the_epochs_of_a_running_training_give_a_time_before_any_has_ended(monke
     pace, training = Pace(), assigned()
     pace.begin(training)
     assert pace.seconds_left({"train": 10.0}, [training]) is None
-    now = 106.0
-    for epoch in (4, 5, 6):  # it was begun before: four epochs were not trained here
+    now = 140.0  # imports and data
+    training.reached(4)  # it was begun before: four epochs were not trained here
+    assert pace.seconds_left({"train": 5.0}, [training]) is None  # one epoch says nothing of the next
+    for epoch in (5, 6):
+        now += 2.0
         training.reached(epoch)
     # Two seconds an epoch, three of ten to go.
     assert pace.seconds_left({"train": training.task.cost * (1 - training.share)}, [training]) == pytest.approx(6)
-    now = 112.0
+    now, training.seconds = 150.0, 12.0
     pace.end(training)
     assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(40)
 
@@ -83,3 +89,70 @@ def test_the_start_of_a_process_is_no_part_of_the_pace(monkeypatch):
     now, training.seconds = 130.0, 5.0
     pace.end(training)
     assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(10)
+
+
+def recorded() -> list[tuple[str, float, int, float]]:
+    """Stage, cost, epochs and seconds of every training and attack of `digits`, as two processes took them."""
+    rows = json.loads((Path(__file__).parent / "digits_trace.json").read_text())
+    return [(stage, cost, epochs, seconds) for stage, _, cost, epochs, seconds in rows]
+
+
+def simulated(seed: int) -> list[tuple[str, float, int, float]]:
+    """A large study: methods up to twice as slow as their cost says, attacks somewhat faster than trainings."""
+    draws = random.Random(seed)
+    methods = [draws.uniform(0.7, 1.4) for _ in range(10)]
+    tasks = []
+    for method in methods:
+        for _ in range(3):
+            tasks.append(("train", 1000.0, 100, 60.0 * method * draws.uniform(0.9, 1.1)))
+            tasks.append(("evaluate", 300.0, 1, 18.0 * draws.uniform(0.6, 1.0)))
+    return tasks
+
+
+def estimates(tasks, slots, start_seconds, monkeypatch) -> list[tuple[float, float | None]]:
+    """The share of the run that was over and the estimated whole, at every end of an epoch or task; trainings first."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    pace, told = Pace(), []
+    waiting = sorted(tasks, key=lambda task: (task[0] != "train", -task[1]))
+    running: dict[int, tuple[Assigned, list[float], float]] = {}
+    left = {"train": 0.0, "evaluate": 0.0}
+    for stage, cost, _, _ in tasks:
+        left[stage] += cost
+    while waiting or running:
+        for slot in range(slots):
+            if waiting and slot not in running:
+                stage, cost, epochs, seconds = waiting.pop(0)
+                one = assigned(stage, cost, epochs)
+                pace.begin(one)
+                begins = clock[0] + (start_seconds if clock[0] == 0 else 0.0)  # processes are used again
+                running[slot] = one, [begins + seconds * (k + 1) / epochs for k in range(epochs)], seconds
+        slot = min(running, key=lambda number: running[number][1][0])
+        one, ends, seconds = running[slot]
+        clock[0] = ends.pop(0)
+        if one.task.stage == "train":
+            one.reached(one.task.epochs - len(ends) - 1)
+        if not ends:
+            one.seconds = seconds
+            pace.end(one)
+            left[one.task.stage] -= one.task.cost
+            del running[slot]
+        begun = {
+            stage: sum(o.task.cost * o.share for o, _, _ in running.values() if o.task.stage == stage) for stage in left
+        }
+        rest = pace.seconds_left(
+            {stage: left[stage] - begun[stage] for stage in left}, [o for o, _, _ in running.values()]
+        )
+        told.append((clock[0], None if rest is None else clock[0] + rest))
+    return [(at / clock[0], None if whole is None else whole / clock[0]) for at, whole in told]
+
+
+@pytest.mark.parametrize("tasks", [recorded(), *map(simulated, range(5))], ids=["digits", *map(str, range(5))])
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_from_a_quarter_of_the_run_on_the_estimate_is_within_a_factor_of_one_and_a_half(tasks, slots, monkeypatch):
+    told = estimates(tasks, slots, 30.0, monkeypatch)
+    later = [whole for share, whole in told if share >= 0.25]
+    assert later and None not in later
+    assert 1 / 1.5 < min(later) and max(later) < 1.5
+    first = next(whole for _, whole in told if whole is not None)
+    assert 1 / 3 < first < 3
