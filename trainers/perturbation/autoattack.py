@@ -25,6 +25,7 @@ import torch
 from pyautoattack import AutoAttack, checks
 from torch import Tensor, nn
 
+from trainers.perturbation.apgd import stopping
 from trainers.perturbation.fab import DirectFAB
 from trainers.perturbation.square import RememberingSquare
 from trainers.values import as_float
@@ -118,10 +119,10 @@ def component_attack(model: nn.Module, component: str, attack: Settings, device:
     suite = AutoAttack(model, eps=as_float(attack.epsilon), norm="Linf", seed=attack.seed, device=device)
     if component == "apgd-ce":
         suite.apgd.loss = "ce"
-        return suite.apgd
+        return stopping(suite.apgd)
     if component == "apgd-t":
         suite.apgd_targeted.n_target_classes = attack.targets
-        return suite.apgd_targeted
+        return stopping(suite.apgd_targeted)
     if component == "fab-t":
         fab = suite.fab
         return DirectFAB(
