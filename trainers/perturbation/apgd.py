@@ -17,6 +17,8 @@ CLEARLY = 1e-4
 
 
 class StoppingAPGD(APGDAttack):
+    y_target: Tensor | None
+
     def attack_single_run(
         self, x: Tensor, y: Tensor, x_init: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -134,5 +136,5 @@ def stopping(attack: APGDAttack) -> StoppingAPGD:
     """The package's attack, as it is set, with our search."""
     kind = StoppingTargetedAPGD if isinstance(attack, APGDAttack_targeted) else StoppingAPGD
     twin = kind.__new__(kind)
-    vars(twin).update(vars(attack))
+    twin.__dict__.update(attack.__dict__)
     return twin
