@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,17 @@ from trainers.values import Amount, Hyperparameter, NonNegative, NormName, Posit
 from trainers.wrapper import Wrapper
 
 CHECKPOINTS = ("last", "best_test", "best_validation")
+EPOCH_CHECKPOINT = re.compile(r"epoch-([1-9][0-9]*)")
+
+
+def kept_epoch(checkpoint: str) -> int | None:
+    """N of the checkpoint `epoch-N`, the weights after N epochs; None for every other name."""
+    found = EPOCH_CHECKPOINT.fullmatch(checkpoint)
+    return int(found[1]) if found else None
+
+
+def is_checkpoint(name: str) -> bool:
+    return name in CHECKPOINTS or kept_epoch(name) is not None
 
 
 class InnerAttack(Strict):
@@ -153,6 +165,9 @@ class Selection(Strict):
     norm: NormName | None = Field(
         None, description="of the attack of selection; that of train.attack if absent", examples=["l2"]
     )
+    keep: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        None, description="numbers of epochs after which the weights are kept as epoch-N", examples=[[100]]
+    )
 
     @model_validator(mode="after")
     def _heldout_needs_images(self) -> Selection:
@@ -169,8 +184,9 @@ class Selection(Strict):
         return "best_test" if self.protocol == "paper" else "best_validation"
 
     def named(self, checkpoints: Iterable[str]) -> list[str]:
-        """Each once, the headline's own name in place of `headline`."""
-        return list(dict.fromkeys(self.headline if name == "headline" else name for name in checkpoints))
+        """Each once, the headline's own name in place of `headline`; epoch-N where this training keeps it."""
+        wanted = [name for name in checkpoints if kept_epoch(name) is None or kept_epoch(name) in (self.keep or ())]
+        return list(dict.fromkeys(self.headline if name == "headline" else name for name in wanted))
 
 
 class TrialConfig(Strict):

@@ -148,6 +148,8 @@ class Training:
         self._select(row)
         self.curve.append(row)
         self.epoch += 1
+        if self.epoch in (self.config.selection.keep or ()):
+            self.keep(f"epoch-{self.epoch}", row["epoch"])
         self.seconds += row["seconds"]
         return row
 

@@ -34,13 +34,14 @@ class Panel:
 
 
 def draw_logit(study: StudyView) -> tuple[Figure, str]:
-    panels = _panels(study, [study.checkpoint, "last"], "train_margin")
+    early = study.kept_epochs
+    panels = _panels(study, [*early, study.checkpoint, "last"], "train_margin")
     spans, wide = _spans(panels)
     figure = _histograms(panels, "logit margin loss", spans, wide)
     caption = (
         "Histograms of the logit margin loss on the training set, first seed: on adversarial examples, for standard "
-        f"training on clean images. Upper rows {study.checkpoint_name}, lower rows last epoch. Negative is right; "
-        "the dashed line is the mean. All panels share one axis"
+        f"training on clean images. Upper rows {' and '.join([*map(_row, early), study.checkpoint_name])}, lower rows "
+        "last epoch. Negative is right; the dashed line is the mean. All panels share one axis"
         + (", but those on grey, which reach far beyond it, have their own" if wide else "")
         + "; the vertical scales differ. The outermost 0.5 % of a method's images stand in the outermost bins."
     )
@@ -123,6 +124,12 @@ def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: 
     return figure
 
 
+def _row(checkpoint: str) -> str:
+    if checkpoint.startswith("epoch-"):
+        return checkpoint.replace("-", " ")
+    return "last" if checkpoint == "last" else "best"
+
+
 def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     values = np.clip(panel.margin, edges[0], edges[-1])
     share = 100.0 / max(len(values), 1)
@@ -137,7 +144,7 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     axis.stairs(right + wrong, edges, color="#444444", linewidth=0.6)
     average = float(panel.margin.mean())
     axis.axvline(average, color=style.BLACK, linestyle="--", linewidth=0.9)
-    where = "last" if panel.checkpoint == "last" else "best"
+    where = _row(panel.checkpoint)
     note = f"{where}\nmean {average:.2f}".replace("-", "−")
     left = average > (edges[0] + edges[-1]) / 2  # away from the line of the mean
     side, x = ("left", 0.03) if left else ("right", 0.98)

@@ -17,6 +17,7 @@ from reports.figures.style import MethodStyle, method_styles, plain
 from reports.results import Results
 from reports.store.load import Diagnostics
 from reports.tables.table import Key
+from trainers.config import kept_epoch
 
 CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
 
@@ -172,6 +173,13 @@ class StudyView:
         if key not in self._diagnostics:
             self._diagnostics[key] = self.data.diagnostics(trial, checkpoint, self.name)
         return self._diagnostics[key]
+
+    @property
+    def kept_epochs(self) -> list[str]:
+        """The checkpoints epoch-N that the study asks for, the earliest first."""
+        asked = self.data.manifests[self.name].evaluation
+        names = {name for name in (*asked.checkpoints, *asked.diagnosed) if kept_epoch(name)}
+        return sorted(names, key=lambda name: kept_epoch(name) or 0)
 
     @property
     def checkpoint_name(self) -> str:

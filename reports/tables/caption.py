@@ -8,12 +8,14 @@ from dataclasses import replace
 from reports.results import MARGIN_NOTES, Results
 from reports.store.rows import OUTSIDE
 from reports.tables.table import MARKS, Table, with_best
+from trainers.config import kept_epoch
 
 CHECKPOINTS = {
     "last": "the last epoch",
     "best_test": "the epoch with the best PGD accuracy on the test set (best@test)",
     "best_validation": "the epoch with the best PGD accuracy on held-out training images (best@validation)",
 }
+
 DECISION = (
     "Dunnett's T3 over all pairs of the {family}, two-sided, α = 0.05: it allows for unequal spreads and for a best "
     "that the data chose"
@@ -47,9 +49,14 @@ def outside_notes(results: Results, table: Table) -> list[str]:
     return [f"{', '.join(names)}: from elsewhere, one model (n = 1), not trained by this study."] if names else []
 
 
+def checkpoint_text(name: str) -> str:
+    number = kept_epoch(name)
+    return CHECKPOINTS.get(name, name) if number is None else f"the weights after {number} epochs"
+
+
 def checkpoint_note(results: Results, study: str) -> str:
     checkpoint = results.shown_checkpoint(study)
-    shown = CHECKPOINTS.get(checkpoint, checkpoint)
+    shown = checkpoint_text(checkpoint)
     text = f"Protocol {results.protocol(study)}; checkpoint {checkpoint}: {shown}."
     if checkpoint == "best_test":
         also = ", as the paper did," if results.compares(study) and results.paper.checkpoint == checkpoint else ""

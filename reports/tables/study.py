@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from reports.names import attack_name, setting
 from reports.results import Results
-from reports.tables.caption import CHECKPOINTS, checkpoint_note, finish, margins_note, outside_notes, tuning_notes
+from reports.tables.caption import checkpoint_note, checkpoint_text, finish, margins_note, outside_notes, tuning_notes
 from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
@@ -84,7 +84,7 @@ def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table 
         _columns(results, study, labels),
         (Block("", tuple(rows)),),
     )
-    notes = [f"{name}: {CHECKPOINTS.get(name, name)}." for name in names]
+    notes = [f"{name}: {checkpoint_text(name)}." for name in names]
     return _finish(results, table, [f"Accuracy in percent. {names[0]} is what the other tables show.", *notes])
 
 

@@ -21,7 +21,7 @@ from sweep.store.base import Store
 from sweep.trials.identity import NUMERICS_VERSION
 from trainers import registry
 from trainers.attack import EvaluationAttack
-from trainers.config import CHECKPOINTS
+from trainers.config import CHECKPOINTS, is_checkpoint
 from trainers.data import dataset_facts
 from trainers.evaluate import pixels
 from trainers.values import NORM_NAMES, Amount, NormName, as_float
@@ -167,14 +167,14 @@ def check_options(options: EvaluateOptions) -> None:
 
 def find_subject(store: Store, options: EvaluateOptions) -> Subject:
     trial, _, kept = options.checkpoint.rpartition("/")
-    if kept in CHECKPOINTS and re.fullmatch(r"[0-9a-f]{16,64}", trial):
+    if is_checkpoint(kept) and re.fullmatch(r"[0-9a-f]{16,64}", trial):
         record = store.trial_record(trial)
         if record is None:
             raise UserError(f"trial {trial} has no record in {store.uri}")
         return Subject(record.trial, kept, store.uri, options.data_dir, options.device)
     path = Path(os.path.expanduser(options.checkpoint))
     if not path.is_file():
-        kinds = "|".join(CHECKPOINTS)
+        kinds = "|".join([*CHECKPOINTS, "epoch-N"])
         raise UserError(f"checkpoint {options.checkpoint} is neither a file nor TRIAL/{kinds} of {store.uri}")
     if options.model is None or options.dataset is None:
         raise UserError("weights from elsewhere need --model NAME|factory.py:function and --dataset")

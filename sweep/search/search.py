@@ -323,9 +323,8 @@ class Search:
         """The journal of an earlier session may hold trials that a kill left running: written anew from the record."""
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.journal.with_suffix(".new")
-        # Whoever rebuilds it leads the search: a lock was left by a kill, and Optuna would wait 30 s for its owner.
-        for left in (fresh, *self.journal.parent.glob(f"{self.journal.stem}.*.lock*")):
-            left.unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
+        free_journal(self.journal)
         study = optuna.create_study(
             storage=_storage(fresh),
             study_name=self.settings.id,
@@ -363,6 +362,13 @@ class Search:
     def _ordered_grid(self) -> list[dict[str, Any]]:
         first = self.settings.first
         return [*first, *(point for point in self._points if point not in first)]
+
+
+def free_journal(journal: Path) -> None:
+    """Whoever leads the search writes its journal alone: a lock that is there was left by a killed process, and Optuna
+    would wait 30 s for it."""
+    for lock in journal.parent.glob(f"{journal.stem}.*.lock*"):
+        lock.unlink(missing_ok=True)
 
 
 def _storage(path: Path) -> optuna.storages.JournalStorage:

@@ -14,7 +14,7 @@ import search_spaces
 from sweep.errors import UserError
 from sweep.search.pruning import first_drop, rungs
 from sweep.search.sampling import widened
-from sweep.search.search import Search, SearchSettings
+from sweep.search.search import Search, SearchSettings, free_journal
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import canonical
@@ -96,14 +96,6 @@ def store_search(store: Store, search: Search) -> None:
         store.push_file(search.journal, layout.search_journal(search.settings.id))
 
 
-def _free_journal(store: Store, search: str) -> None:
-    """Whoever leads the search writes its journal alone: a lock that is there was left by a killed process, and Optuna
-    would wait 30 s for it."""
-    journal = store.local(layout.search_journal(search))
-    for lock in journal.parent.glob(f"{journal.name}.lock*") if journal else ():
-        lock.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class Ended:
     """A search that is settled; `chosen` is None where no candidate was trained to the end."""
@@ -139,8 +131,8 @@ class OpenSearches:
                 if record and (record.status == "done" or (record.status == "failed" and not self.retry_failed)):
                     ended.append(Ended(label, record.chosen, record.reason))
                 elif self.leases.take(layout.search_lease(identity)):
-                    _free_journal(self.store, identity)
                     search = open_search(self.study, label, self.store, retry_failed=self.retry_failed)
+                    free_journal(search.journal)
                     self.open[label] = search
                     if search.open():  # an earlier session proposed them
                         search.advance()

@@ -112,11 +112,13 @@ def selected_checkpoints(manifests: Iterable[Manifest]) -> dict[str, set[str]]:
     kept: dict[str, set[str]] = defaultdict(set)
     for manifest in manifests:
         evaluation = manifest.evaluation
-        diagnosed = {"last"} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()
+        diagnosed = (
+            {"last", *evaluation.diagnosed} if evaluation.diagnostics or wants_diagnostics(evaluation.suite) else set()
+        )
         for cell in manifest.cells:
             if cell.trial is not None:
                 known = cell.label in manifest.config_by_label  # of others everything may be wanted
-                names = manifest.checkpoints(cell.label) if known else CHECKPOINTS
+                names = manifest.checkpoints(cell.label) if known else (*CHECKPOINTS, *evaluation.checkpoints)
                 kept[layout.short(cell.trial)] |= {*names, *diagnosed}
     return kept
 

@@ -386,6 +386,7 @@ class PlannedEvaluation(Part):
     images: int | None = None
     checkpoints: tuple[str, ...] = ("headline",)
     diagnostics: bool = False
+    diagnosed: tuple[str, ...] = ()
 
 
 class Manifest(Record):

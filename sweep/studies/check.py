@@ -15,7 +15,7 @@ from sweep.studies.file import Fault, faults_of, merged
 from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
 from trainers import composition, registry, suites
 from trainers.attacks.corruption import FOLDERS
-from trainers.config import Recipe, Selection
+from trainers.config import Recipe, Selection, kept_epoch
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
 from trainers.spelling import nearest
@@ -106,12 +106,23 @@ def _evaluation(content: dict[str, Any]) -> Iterator[Fault]:
     yield from _radius(evaluation, "evaluation.epsilon", norm)
     yield from _own_radii(evaluation, "evaluation", norm, ("epsilon",))
     checkpoints, selection = _listed(evaluation, "checkpoints"), _mapping(content, "selection")
+    yield from _kept_epochs(content, evaluation)
     if "best_validation" in checkpoints and selection.get("validation", 0) == 0:
         rule = "best_validation needs held-out images; set selection.validation"
         yield Fault("evaluation.checkpoints", rule, checkpoints)
     if "best_test" in checkpoints and selection.get("protocol") == "heldout":
         rule = "best_test needs protocol: paper; heldout leaves the test images alone, so it keeps no such weights"
         yield Fault("evaluation.checkpoints", rule, checkpoints)
+
+
+def _kept_epochs(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fault]:
+    epochs = _mapping(content, "train").get("epochs", Recipe().epochs)
+    for key in ("checkpoints", "diagnosed"):
+        for name in _listed(evaluation, key):
+            number = kept_epoch(name) if isinstance(name, str) else None
+            if number is not None and isinstance(epochs, int) and number > epochs:
+                rule = f"{name} is beyond the end: the training has {epochs} epochs; take an earlier one, or last"
+                yield Fault(f"evaluation.{key}", rule, name)
 
 
 def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fault]:

@@ -16,7 +16,7 @@ from sweep.studies import file as study_file
 from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
 from trainers import composition, registry, suites
-from trainers.config import Recipe, Selection, TrialConfig
+from trainers.config import Recipe, Selection, TrialConfig, is_checkpoint, kept_epoch
 from trainers.spelling import nearest
 from trainers.values import Amount, Hyperparameter, NormName, Strict
 
@@ -54,6 +54,15 @@ def auto_or_bytes(value: Any) -> Any:
     if not match or isinstance(value, bool):
         raise ValueError("must be auto, or an amount such as 8GB")
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def _checkpoint(value: Any) -> Any:
+    if value == "headline" or (isinstance(value, str) and is_checkpoint(value)):
+        return value
+    raise ValueError("must be headline, last, best_test, best_validation or epoch-N, such as epoch-100")
+
+
+CheckpointName = Annotated[str, BeforeValidator(_checkpoint)]
 
 
 class _Entry(Strict):
@@ -136,11 +145,16 @@ class Evaluation(Strict):
     norm: NormName | None = Field(None, description="of the attacks; that of train.attack if absent", examples=["l2"])
     images: int | None = Field(None, ge=1, description="the first so many test images; all if absent", examples=[1000])
     shards: int = Field(1, ge=1, description="pieces that one evaluation is cut into, to run at once")
-    checkpoints: tuple[Literal["headline", "last", "best_test", "best_validation"], ...] = Field(
-        ("headline",), description="weights that are attacked; headline is what the protocol selects"
+    checkpoints: tuple[CheckpointName, ...] = Field(
+        ("headline",),
+        description="weights that are attacked: headline (what the protocol selects), last, best_test, best_validation, "
+        "epoch-N (after N epochs)",
     )
     batch_size: int = Field(256, ge=1, description="images per forward of an attack")
     diagnostics: bool = Field(False, description="also margins, gradient norms and potentially misclassified images")
+    diagnosed: tuple[CheckpointName, ...] = Field(
+        (), description="further checkpoints whose margins are measured, without attacks", examples=[["epoch-100"]]
+    )
 
 
 class Resources(Strict):
@@ -288,7 +302,7 @@ class Study(Strict):
         margin = {"margin": True} if "margin" in search.objectives else {}
         changed = {
             "recipe": _overridden(config.recipe, train),
-            "selection": _overridden(config.selection, {**search.selection, **margin}),
+            "selection": _overridden(config.selection, {**search.selection, **margin, "keep": None}),
         }
         return config.model_copy(update=changed)
 
@@ -311,18 +325,30 @@ class Study(Strict):
         name = composition.canonical(self.method(label))
         base, wrappers = composition.parse(name)
         settings = {wrapper: getattr(entry, wrapper) or registry.WRAPPERS.get(wrapper)() for wrapper in wrappers}
+        recipe = _overridden(self.train, entry.train)
         return TrialConfig(
             dataset=self.dataset,
             model=self.model,
             method=name,
             hyperparameters=hyperparameters,
             wrappers=settings,
-            recipe=_overridden(self.train, entry.train),
-            selection=_overridden(self.selection, entry.selection),
+            recipe=recipe,
+            selection=self._selection(entry, recipe),
             train_images=self.train_images,
             test_images=self.test_images,
             plugin=_fingerprint(base, self.model, self.dataset),
         )
+
+    def _selection(self, entry: MethodEntry, recipe: Recipe) -> Selection:
+        """With the epochs whose weights the evaluation asks for, as far as the training has them.
+
+        A training of so many steps counts its epochs only when it knows its data: it keeps none.
+        """
+        selection = _overridden(self.selection, entry.selection)
+        asked = map(kept_epoch, (*self.evaluation.checkpoints, *self.evaluation.diagnosed))
+        last = 0 if recipe.steps else recipe.epochs
+        kept = sorted({epoch for epoch in (*(selection.keep or ()), *asked) if epoch is not None and epoch <= last})
+        return selection.model_copy(update={"keep": tuple(kept) or None})
 
 
 def _fingerprint(method: str, model: str, dataset: str) -> str | None:

@@ -103,10 +103,11 @@ def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
 
 
 def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
-    """The checkpoints whose margins and gradients are measured: those evaluated, and the last as in the paper."""
+    """The checkpoints whose margins and gradients are measured: those evaluated, those asked for and the last as in
+    the paper."""
     if not (study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)):
         return []
-    return list(dict.fromkeys([*evaluated_checkpoints(study, config), "last"]))
+    return config.selection.named([*study.evaluation.checkpoints, *study.evaluation.diagnosed, "last"])
 
 
 def manifest(study: Study, cells: list[Cell]) -> Manifest:

@@ -17,7 +17,7 @@ BYTES_PER_NUMBER = 4
 def trial_bytes(config: TrialConfig) -> int:
     """The weights that a finished trial keeps."""
     kept = 3 if config.selection.validation else 2
-    return kept * _weights_bytes(config)
+    return (kept + len(config.selection.keep or ())) * _weights_bytes(config)
 
 
 def resume_bytes(config: TrialConfig) -> int:

@@ -81,7 +81,7 @@ class Outlook:
         lines = [
             f"{self.study}: {self.title} ({study.dataset}, {study.model}); store {self.store}",
             listing.columns(headers, rows),
-            f"{listing.count(len(rows), 'trial')}: {counts}; {self.to_run:,} to run",
+            f"{listing.count(sum(self.counts.values()), 'trial')}: {counts}; {self.to_run:,} to run",
             f"{listing.count(self.evaluations, 'evaluation')}, {self.evaluations_stored:,} stored",
             _passes(study),
         ]
@@ -129,6 +129,8 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
                 evaluations=len(paths) if state not in ("failed", "collapsed") or again else evaluated,
             )
         )
+    # Two columns may share a trial, such as a searched one whose search chose the study's own values.
+    once = list({trial.trial or (trial.label, trial.seed): trial for trial in trials}.values())
     waiting = {trial.label for trial in trials if trial.state == "waiting"}
     return Outlook(
         study=study.name,
@@ -146,10 +148,10 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
             for label, search in study.searches().items()
         ],
         attacks=attacks,
-        counts=dict(Counter(states)),
-        to_run=sum(trial.would != "-" for trial in trials),
-        evaluations=sum(trial.evaluations for trial in trials),
-        evaluations_stored=sum(trial.evaluations_stored for trial in trials),
+        counts=dict(Counter(trial.state for trial in once)),
+        to_run=sum(trial.would != "-" for trial in once),
+        evaluations=sum(trial.evaluations for trial in once),
+        evaluations_stored=sum(trial.evaluations_stored for trial in once),
     )
 
 

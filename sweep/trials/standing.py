@@ -86,14 +86,19 @@ class StudyStanding:
     budget_left: float | None = None
 
     @property
+    def distinct(self) -> list[TrialStanding]:
+        """Each trial once, whichever columns share it."""
+        return list({trial.trial or (trial.label, trial.seed): trial for trial in self.trials}.values())
+
+    @property
     def counts(self) -> Counter[str]:
-        return Counter(trial.state for trial in self.trials)
+        return Counter(trial.state for trial in self.distinct)
 
     @property
     def evaluations(self) -> dict[str, int]:
         return {
-            "stored": sum(trial.evaluations for trial in self.trials),
-            "wanted": sum(trial.wanted for trial in self.trials if trial.state not in ("failed", "collapsed")),
+            "stored": sum(trial.evaluations for trial in self.distinct),
+            "wanted": sum(trial.wanted for trial in self.distinct if trial.state not in ("failed", "collapsed")),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -124,7 +129,7 @@ class StudyStanding:
         lines = [
             f"{self.study}: {self.title}",
             listing.columns(("method", *ORDER, "seeds"), rows),
-            f"{listing.count(len(self.trials), 'trial')}: {total}; evaluations {evaluations}",
+            f"{listing.count(len(self.distinct), 'trial')}: {total}; evaluations {evaluations}",
             *(search.text() for search in self.searches),
         ]
         if self.device_hours or self.budget_left is not None:

@@ -130,6 +130,16 @@ def test_gc_keeps_every_checkpoint_that_some_study_evaluates(fill, sweep):
     assert len(kept) == 2 * len(cells) and not any("best_validation" in path for path in kept)
 
 
+def test_gc_keeps_the_weights_of_an_epoch_that_a_study_asks_for(fill, sweep):
+    store, _, cells = fill("evaluation.checkpoints=[headline, epoch-30]")
+    for cell in cells:
+        for epoch in (20, 30):
+            store.write(layout.weights(cell.trial, f"epoch-{epoch}"), WEIGHTS)
+    sweep("gc", "--store", store.uri)
+    kept = {path.rpartition("/")[2] for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)}
+    assert kept == {"best_test.safetensors", "epoch-30.safetensors"}
+
+
 def test_gc_with_keep_all_deletes_no_checkpoint(fill, sweep):
     store, _, _ = fill()
     assert f"({4 * len(RESUME)} bytes)" in sweep("gc", "--store", store.uri, "--keep", "all")[1]

@@ -38,7 +38,7 @@ def every_kind_of_trial(folder: Path) -> dict[str, TrialConfig]:
     crop = {"augmentation": {"crop": "zero", "padding": 1}}
     one_cycle = {"schedule": Schedule(kind="onecycle", warmup_fraction=0.5), "nesterov": True, "decay_batchnorm": False}
     return {
-        "at": small_trial(recipe=crop, selection=Selection(validation=16, steps=1)),
+        "at": small_trial(recipe=crop, selection=Selection(validation=16, steps=1, keep=(2,))),
         "mma": small_trial("mma", recipe={"steps": 7}),
         "sovr+seat": small_trial("sovr+seat", seat=Seat()),
         "trades+awp": small_trial("trades+awp", awp=Awp(gamma=0.01, warmup_epochs=2)),

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers.attacks import parse
-from trainers.evaluate import accuracy, pgd_accuracy
+from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
 
 OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.1-strict", "spsa-3")
 
@@ -69,3 +70,43 @@ def test_margin_losses_of_selection_break_more_than_none():
     clean = accuracy(model, images, labels)
     for loss in ("cw", "cw_clamped_above", "cw_until_wrong"):
         assert pgd_accuracy(model, images, labels, loss=loss, **settings) < clean - 0.1
+
+
+class Line(nn.Module):
+    """Class 0 where the pixel is brighter than a half, else class 1; class 2 is the nearest only beyond 0.9."""
+
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, images):
+        pixel = images.flatten(1)
+        return self.scale * torch.cat([pixel, torch.full_like(pixel, 0.5), 6 * pixel - 4.9], dim=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_margin_accuracy_counts_the_images_that_no_target_breaks(scale):
+    pixels = torch.tensor([0.45, 0.55, 0.58, 0.7, 0.8, 0.93])  # wrong; broken to 1, 1; standing; standing; broken to 2
+    images, labels = pixels.view(-1, 1, 1, 1), torch.zeros(6, dtype=torch.long)
+    settings = {"epsilon": 0.1, "step_size": 0.025, "steps": 10}
+    assert margin_accuracy(Line(scale), images, labels, **settings) == pytest.approx(2 / 6)
+    assert margin_accuracy(Line(scale), images, labels, **{**settings, "epsilon": 0.0}) == pytest.approx(5 / 6)
+
+
+def test_margin_accuracy_sees_through_confidence_that_hides_the_gradient_of_the_cross_entropy():
+    model, images, labels = tiny_problem(50)
+    settings = {"epsilon": 0.05, "step_size": 0.0125, "steps": 10}
+    confident = nn.Sequential(model, Scaled(1e5)).eval()
+    plain = margin_accuracy(model, images, labels, **settings)
+    masked = margin_accuracy(confident, images, labels, **settings)
+    assert masked == pytest.approx(plain)
+    assert masked < pgd_accuracy(confident, images, labels, **settings) - 0.1
+
+
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, logits):
+        return self.factor * logits

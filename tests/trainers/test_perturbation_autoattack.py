@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pyautoattack import AutoAttack
+from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from pyautoattack.fab_projections import projection_linf
 from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
@@ -16,7 +17,8 @@ from tests.trainers.tiny import all_phases, tiny_problem
 from trainers.attacks import parse
 from trainers.evaluate import ready
 from trainers.perturbation import autoattack
-from trainers.perturbation.fab import DirectFAB, project_to_hyperplane
+from trainers.perturbation.apgd import stopping
+from trainers.perturbation.fab import DirectFAB, moves_to_hyperplane
 from trainers.perturbation.square import RememberingSquare
 
 EPSILON = 0.06
@@ -128,6 +130,16 @@ class Counting(nn.Module):
         return self.model(images)
 
 
+class Watching(nn.Module):
+    def __init__(self, model, seen):
+        super().__init__()
+        self.model, self.seen = model, seen
+
+    def forward(self, images):
+        self.seen.append(images.detach().clone())
+        return self.model(images)
+
+
 @pytest.mark.parametrize(("side", "channels"), [(6, 1), (8, 3)])
 def test_square_makes_the_package_s_choices_with_fewer_queries(side, channels):
     torch.manual_seed(0)
@@ -224,22 +236,56 @@ def test_square_s_success_after_the_others_is_reported():
 
 @pytest.mark.parametrize("features", [2, 5, 64])
 @pytest.mark.parametrize("distance", [0.01, 0.3, 100.0])
-def test_fab_s_projection_is_the_package_s_in_every_bit(features, distance):
+def test_fab_s_projection_is_the_package_s(features, distance):
     generator = torch.Generator().manual_seed(features)
-    points = torch.rand(200, features, generator=generator)
+    points = torch.rand(200, features, generator=generator, dtype=torch.float64)
     points[:50] = points[:50].round()
-    normals = torch.randn(200, features, generator=generator)
+    normals = torch.randn(200, features, generator=generator, dtype=torch.float64)
     normals[:, ::3] = 0
     normals[0] = 0
-    offsets = (normals * points).sum(dim=1) + distance * torch.randn(200, generator=generator)
-    found = project_to_hyperplane(points, normals, offsets)
-    assert torch.equal(found, projection_linf(points, normals, offsets))
-    assert ((points + found > -1e-6) & (points + found < 1 + 1e-6)).all()
+    offsets = (normals * points).sum(dim=1) + distance * torch.randn(200, generator=generator, dtype=torch.float64)
+    found = moves_to_hyperplane(torch.stack([points, points.flip(0)]), normals, offsets)
+    assert torch.allclose(found[0], projection_linf(points, normals, offsets), rtol=0, atol=1e-12)
+    assert torch.allclose(found[1], projection_linf(points.flip(0), normals, offsets), rtol=0, atol=1e-12)
+    assert ((points + found[0] > -1e-12) & (points + found[0] < 1 + 1e-12)).all()
 
 
-def test_fab_finds_the_package_s_points():
-    model, images, labels = tiny_problem(12)
+def test_fab_breaks_what_the_package_breaks_within_the_radius():
+    model, images, labels = tiny_problem(40)
     settings = {"n_restarts": 1, "n_iter": 30, "eps": EPSILON, "seed": 0, "targeted": True, "n_target_classes": 3}
     expected = FABAttack_PT(model, device="cpu", **settings).perturb(images, labels)
-    assert torch.equal(DirectFAB(model, device="cpu", **settings).perturb(images, labels), expected)
-    assert not torch.equal(expected, images)
+    counting = Counting(model)
+    found = DirectFAB(counting, device="cpu", **settings).perturb(images, labels)
+    changed = (found != images).flatten(1).any(dim=1)
+    assert torch.equal(changed, (expected != images).flatten(1).any(dim=1))
+    assert 0 < changed.sum() < (model(images).argmax(1) == labels).sum()
+    assert (model(found[changed]).argmax(1) != labels[changed]).all()
+    assert (found - images).abs().max() <= EPSILON
+
+
+@pytest.mark.parametrize("kind", [APGDAttack, APGDAttack_targeted])
+def test_apgd_breaks_what_the_package_breaks_with_fewer_passes(kind):
+    model, images, labels = tiny_problem(40)
+    passes, broken = [], []
+    for prepare in (lambda attack: attack, stopping):
+        counting = Counting(model)
+        attack = prepare(kind(counting, n_iter=40, eps=EPSILON, seed=0, device="cpu"))
+        found = attack.perturb(images, labels)
+        assert (found - images).abs().max() <= EPSILON + 1e-7
+        broken.append(model(found).argmax(1) != labels)
+        passes.append(counting.images)
+    assert torch.equal(*broken)
+    assert 0 < broken[0].sum() < len(images)
+    assert passes[1] < passes[0]
+
+
+def test_apgd_goes_the_package_s_way_with_images_that_stand():
+    model, images, labels = tiny_problem(12)
+    ways = []
+    for prepare in (lambda attack: attack, stopping):
+        seen = []
+        watched = Watching(model, seen)
+        prepare(APGDAttack(watched, n_iter=30, eps=1e-5, seed=0, device="cpu")).perturb(images, labels)
+        ways.append(torch.stack([one for one in seen[1:] if len(one) == len(seen[1])]))
+    assert torch.equal(*ways)
+    assert len(ways[0]) == 31

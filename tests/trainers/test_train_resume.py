@@ -19,7 +19,7 @@ from small_trials import every_kind_of_trial, small_trial
 from tests.patience import patience
 from trainers import train as training_module
 from trainers.checkpoint import RESUME_HEADER, UnusableState, load_resume, save_resume
-from trainers.config import Selection
+from trainers.config import Schedule, Selection
 from trainers.train import Training, train
 from trainers.wrappers.seat import Seat
 
@@ -299,3 +299,15 @@ def test_a_kill_at_any_change_of_the_folder_leaves_weights_as_their_checksums_sa
     names = {f"{name}.safetensors": facts["sha256"] for name, facts in outcome["checkpoints"].items()}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*.safetensors")}
     assert found == names
+
+
+def test_weights_after_an_asked_epoch_are_kept_as_they_were(tmp_path: Path) -> None:
+    """Epochs are counted from 1: epoch-2 of a training equals the last weights of one that ends there."""
+    recipe = {"schedule": Schedule(kind="piecewise", at=(), factors=())}
+    longer = train(small_trial(recipe=recipe, selection=Selection(steps=1, keep=(2, 3))), folder=tmp_path / "longer")
+    short = train(small_trial(recipe={**recipe, "epochs": 2}, selection=Selection(steps=1)), folder=tmp_path / "short")
+    kept = longer["checkpoints"]
+    assert kept["epoch-2"]["epoch"] == 1 and kept["epoch-2"]["sha256"] == short["checkpoints"]["last"]["sha256"]
+    assert kept["epoch-3"]["sha256"] == kept["last"]["sha256"] != kept["epoch-2"]["sha256"]
+    content = (tmp_path / "longer" / "epoch-2.safetensors").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == kept["epoch-2"]["sha256"]

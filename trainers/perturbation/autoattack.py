@@ -25,6 +25,7 @@ import torch
 from pyautoattack import AutoAttack, checks
 from torch import Tensor, nn
 
+from trainers.perturbation.apgd import stopping
 from trainers.perturbation.fab import DirectFAB
 from trainers.perturbation.linf import correct_predictions
 from trainers.perturbation.square import RememberingSquare
@@ -133,11 +134,11 @@ def component_attack(model: nn.Module, component: str, attack: Settings, device:
         suite.apgd.loss = component.removeprefix("apgd-")
         if attack.samples is not None:
             suite.apgd.eot_iter = attack.samples
-        return suite.apgd
+        return stopping(suite.apgd)
     if component == "apgd-t":
         # The package has fewer targets for L1.
         suite.apgd_targeted.n_target_classes = min(attack.targets or 9, suite.apgd_targeted.n_target_classes)
-        return suite.apgd_targeted
+        return stopping(suite.apgd_targeted)
     if component == "fab-t":
         fab = suite.fab
         return DirectFAB(

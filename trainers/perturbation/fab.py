@@ -1,7 +1,8 @@
-"""Targeted FAB (Croce & Hein 2020b) in the L∞ norm, as in pyautoattack, with a projection of far fewer operations.
+"""Targeted FAB (Croce & Hein 2020b) in the L∞ norm, as in pyautoattack, for images that still stand.
 
-The package finds each projection's active bound by a binary search of ten operations a step; here all bounds are
-tested at once. On small networks that search takes longer than the network.
+The package looks for the nearest point beyond the boundary, and its verdict is whether that lies within the radius:
+the first point that does is as good, and its image needs no further step. FAB draws nothing, so the targets of an
+image do not depend on one another and are searched together.
 """
 
 from __future__ import annotations
@@ -10,50 +11,61 @@ import torch
 from pyautoattack.fab_pt import FABAttack_PT
 from torch import Tensor
 
+PIXELS_AT_ONCE = 2**17  # of all targets that are searched together: more of them no longer fit into a cache
+
 
 class DirectFAB(FABAttack_PT):
-    def attack_single_run(
-        self, x: Tensor, y: Tensor | None = None, use_rand_start: bool = False, is_targeted: bool = False
-    ) -> Tensor:
-        if self.norm != "Linf" or not is_targeted or use_rand_start or y is None:
-            return super().attack_single_run(x, y, use_rand_start, is_targeted)
+    def perturb(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.norm != "Linf" or not self.targeted or self.n_restarts != 1:
+            return super().perturb(x, y)
         with torch.no_grad():
-            return self._search(x.detach().float(), y)
+            return self._perturbed(x.detach().float(), y)
 
-    def _search(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _perturbed(self, images: Tensor, labels: Tensor) -> Tensor:
         logits = self.predict(images)
-        right = torch.nonzero(logits.argmax(dim=1) == labels).flatten()
-        result = images.clone()
-        if len(right) == 0:
-            return result
-        targets = logits.sort(dim=1).indices[right, -self.target_class]
-        origin, labels = images[right], labels[right]
-        nearest, distances = origin.clone(), torch.full((len(right),), 1e10, device=images.device)
-        points = origin.clone()
+        standing = logits.argmax(dim=1) == labels
+        ranked = logits.sort(dim=1).indices.flip(1)[:, 1 : self.n_target_classes + 1]
+        result, target = images.clone(), 0
+        while target < ranked.shape[1] and bool(standing.any()):
+            left = torch.nonzero(standing).flatten()
+            together = max(1, PIXELS_AT_ONCE // images[left].numel())
+            targets = ranked[left, target : target + together]
+            rows = left.repeat_interleave(targets.shape[1])
+            self._search(images, labels, rows, targets.flatten(), standing, result)
+            target += together
+        return result
+
+    def _search(
+        self, images: Tensor, labels: Tensor, rows: Tensor, targets: Tensor, standing: Tensor, result: Tensor
+    ) -> None:
+        """One search for each row, which names its image; what falls is written into `standing` and `result`."""
+        points = origin = images[rows]
+        wanted = labels[rows]
+        column = (-1, *[1] * (points.dim() - 1))
         for _ in range(self.n_iter):
-            differences, gradients = self._boundary(points, labels, targets)
+            differences, gradients = self._boundary(points, wanted, targets)
             normals = gradients.flatten(1)
             offsets = (normals * points.flatten(1)).sum(dim=1) - differences
-            both = torch.cat([points.flatten(1), origin.flatten(1)])
-            moves = project_to_hyperplane(both, normals.repeat(2, 1), offsets.repeat(2))
-            lengths = moves.abs().amax(dim=1).clamp_(min=1e-8)
-            here, there = lengths.view(2, -1, *[1] * (points.dim() - 1))
+            moves = moves_to_hyperplane(torch.stack([points, origin]).flatten(2), normals, offsets)
+            here, there = moves.abs().amax(dim=2).clamp_(min=1e-8)
             from_here, from_there = moves.view(2, *points.shape)
-            share = (here / (here + there)).clamp_(0.0, self.alpha_max)
+            share = (here / (here + there)).clamp_(0.0, self.alpha_max).view(column)
             points = (points + self.eta * from_here) * (1 - share) + (origin + from_there * self.eta) * share
             points.clamp_(0.0, 1.0)
-            adversarial = self.predict(points).argmax(dim=1) != labels
-            reached = (points - origin).abs().flatten(1).amax(dim=1)
-            closer = adversarial & (reached < distances)
-            distances = torch.where(closer, reached, distances)
-            column = (-1, *[1] * (points.dim() - 1))
-            nearest = torch.where(closer.view(column), points, nearest)
+            adversarial = self.predict(points).argmax(dim=1) != wanted
+            offset = points - origin
+            fallen = adversarial & (offset.abs().flatten(1).amax(dim=1) <= self.eps)
             # From beyond the boundary the next search starts a little nearer to the original.
-            back = origin + (points - origin) * self.beta
-            points = torch.where(adversarial.view(column), back, points)
-        found = distances < 1e10
-        result[right[found]] = nearest[found]
-        return result
+            behind = torch.where(adversarial.view(column), origin + offset * self.beta, points)
+            if bool(fallen.any()):
+                result[rows[fallen]], standing[rows[fallen]] = points[fallen], False
+                kept = standing[rows]
+                rows, targets, wanted, origin, behind = (
+                    one[kept] for one in (rows, targets, wanted, origin, behind)
+                )  # fmt: skip
+                if not len(rows):
+                    return
+            points = behind
 
     def _boundary(self, points: Tensor, labels: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Target logit minus true logit, and its gradient: the decision boundary as seen from here."""
@@ -66,33 +78,29 @@ class DirectFAB(FABAttack_PT):
         return differences.detach(), gradients
 
 
-def project_to_hyperplane(points: Tensor, normals: Tensor, offsets: Tensor) -> Tensor:
+def moves_to_hyperplane(points: Tensor, normals: Tensor, offsets: Tensor) -> Tensor:
     """The smallest L∞ move of each point, within [0, 1], to its hyperplane normal·x = offset, or towards it.
 
-    With all coordinates moved by at most λ against the normal, normal·x falls along a concave, piecewise linear
-    function of λ whose knots are the coordinates' distances to the box; the knot before the crossing gives λ.
+    With all coordinates moved by at most λ towards the plane, the way done grows along a concave, piecewise linear
+    function of λ. Newton's steps from below reach its crossing exactly, after as many steps as coordinates come to the
+    end of their room one after the other: a few, where sorting the rooms, as the package does, takes longer than a
+    small network. `points` may have a dimension more than the planes: several points for each.
     """
-    side = torch.where((normals * points).sum(dim=1) - offsets >= 0, 1.0, -1.0).to(points.dtype)
-    normals = normals * side[:, None]
-    upward = normals < 0
-    fixed = normals == 0
-    room = torch.where(upward, 1 - points, points)  # how far each coordinate can go in its direction
-    furthest = torch.where(upward, room, -room).masked_fill(fixed, 0.0)
-    missing = offsets * side - (normals * points).sum(dim=1)
-    knots, order = room.sort(dim=1, descending=True)
-    weights = normals.gather(1, order)
-    slopes = weights.abs().cumsum(dim=1)
-    all_the_way = (normals * furthest).sum(dim=1)
-    levels = (-weights * furthest.gather(1, order)).cumsum(dim=1) + all_the_way[:, None]
-    before = missing[:, None] - (levels - slopes * knots) > 0
-    last = slopes.shape[1] - 1
-    # Levels fall with the knots, so the ones before the crossing come first.
-    index = (before[:, :-1].sum(dim=1) - 1).clamp(min=0)
-    everywhere = before[:, -1]
-    index = torch.where(everywhere, last, index)[:, None]
-    limit = ((missing[:, None] - levels.gather(1, index)) / -slopes.gather(1, index)).clamp(min=0)
-    bounded = torch.minimum(torch.maximum(furthest, -limit), limit)
-    direction = torch.where(upward, limit, -limit)
-    reachable = missing - all_the_way > 0
-    moves = torch.where(everywhere[:, None], direction, torch.where(reachable[:, None], bounded, furthest))
-    return moves.masked_fill(fixed, 0.0)
+    distances = (normals * points).sum(dim=-1) - offsets
+    directions = torch.where(distances >= 0, -1.0, 1.0)[..., None] * normals.sign()
+    weights = normals.abs()
+    room = torch.where(directions > 0, 1 - points, points)
+    ways = weights * room
+    distances = distances.abs()
+    limit = distances / weights.sum(dim=-1)
+    while True:
+        free = (room > limit[..., None]).to(weights)
+        slope = (weights * free).sum(dim=-1)
+        done = (ways - ways * free).sum(dim=-1)
+        further = torch.maximum(limit, ((distances - done) / slope).nan_to_num(nan=0.0))
+        if torch.equal(further, limit):
+            break
+        limit = further
+    out_of_reach = ways.sum(dim=-1) <= distances
+    limit = torch.where(out_of_reach, torch.inf, limit)
+    return directions * torch.minimum(room, limit[..., None])

@@ -5,11 +5,16 @@ from collections import Counter
 
 import pytest
 
+from sweep.errors import UserError
+from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
+from sweep.trials.disk import trial_bytes
 from sweep.trials.identity import search_id, trial_hash
+from sweep.trials.outlook import outlook
+from sweep.trials.standing import standings
 from tests import records
 from trainers.config import TrialConfig
 
@@ -125,3 +130,46 @@ def test_a_label_among_thousands_is_the_trial_that_it_is_alone(tmp_path):
         for cell in plan.expand(load({label: entry}))
     }
     assert together == alone and len(set(together.values())) == 18
+
+
+def test_an_epoch_is_kept_by_the_trainings_that_reach_it_and_by_no_search():
+    study = Study.load("svhn_rn18")
+    assert plan.diagnosed_checkpoints(study, study.config("at")) == ["best_test", "epoch-100", "last"]
+    assert plan.evaluated_checkpoints(study, study.config("at")) == ["best_test"]
+    assert plan.diagnosed_checkpoints(study, study.config("mma")) == ["best_test", "last"]  # of 50,000 steps
+    asked = ["evaluation.checkpoints=[headline, epoch-30]", "methods.sovr.train.epochs=20"]
+    study = Study.load("digits", methods=["at", "sovr"], overrides=asked)
+    at = study.config("at")
+    assert at.selection.keep == (30,) and study.config("sovr").selection.keep is None
+    assert plan.evaluated_checkpoints(study, at) == ["best_validation", "epoch-30"]
+    assert study.search_config("sovr", {}).selection.keep is None
+    plain = Study.load("digits").config("at")
+    assert trial_hash(at) != trial_hash(plain) == trial_hash(at.model_copy(update={"selection": plain.selection}))
+    assert trial_bytes(at) * 3 == trial_bytes(plain) * 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("evaluation.checkpoints=[epoch-91]", "epoch-91 is beyond the end: the training has 90 epochs"),
+        ("evaluation.diagnosed=[epoch-0]", "must be headline, last, best_test, best_validation or epoch-N"),
+        ("evaluation.checkpoints=[best]", "must be headline, last, best_test, best_validation or epoch-N"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_refused(asked, message):
+    with pytest.raises(UserError, match=message):
+        Study.load("digits", overrides=[asked])
+
+
+def test_a_trial_that_two_columns_share_is_counted_once(tmp_path):
+    study, store = Study.load("digits", methods=["at", "sovr"]), open_store(tmp_path)
+    own = study.config("sovr").hyperparameters
+    store.write_record(records.search_record(search_id(study, "sovr"), chosen={"M": own["M"], "lam": own["lam"]}))
+    cells = plan.stored_cells(study, store)
+    seen = outlook(study, store, cells)
+    assert len(seen.trials) == 9 and seen.counts == {"missing": 6} and seen.to_run == 6 and seen.evaluations == 18
+    assert "6 trials: 6 missing; 6 to run\n18 evaluations" in seen.text(study)
+    write_manifest(store, plan.manifest(study, cells))
+    (standing,) = standings(store, None, pytest.fail)
+    assert len(standing.trials) == 9 and standing.counts == {"left": 6} and standing.evaluations["wanted"] == 18
+    assert "6 trials: 6 left" in standing.text()

@@ -107,7 +107,7 @@ def test_hashing_many_seeds_at_once_is_hashing_each():
 def test_another_recipe_is_another_search():
     study, longer = Study.load("digits"), Study.load("digits", overrides=["train.epochs=99"])
     assert search_id(study, "sovr") != search_id(longer, "sovr")
-    fewer = Study.load("digits", overrides=["search.sovr.candidates=3"])
+    fewer = Study.load("digits", overrides=["search.sovr.candidates=2"])
     assert search_id(study, "sovr") != search_id(fewer, "sovr")
 
 
