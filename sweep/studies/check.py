@@ -16,7 +16,7 @@ from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
 from trainers import attacks, composition, registry, suites
 from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
-from trainers.models import model_names, shape_fault
+from trainers.models import misfit_of, model_names
 from trainers.spelling import nearest
 from trainers.values import as_float
 
@@ -30,10 +30,12 @@ ALL = "all"  # in place of a label: every method that has something to search
 Study = TypeVar("Study", bound=BaseModel)
 
 
-def checked(shape: type[Study], content: dict[str, Any], where: str) -> tuple[Study, dict[str, dict[str, Any]]]:
+def checked(
+    shape: type[Study], content: dict[str, Any], where: str, known_faults: Sequence[Fault] = ()
+) -> tuple[Study, dict[str, dict[str, Any]]]:
     """The study behind a file's content and the hyperparameters of its labels, or one UserError with all its faults."""
     content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
-    faults: dict[str, Fault] = {}
+    faults = {fault.path: fault for fault in known_faults}
     study = None
     try:
         study = shape.model_validate(content)
@@ -127,7 +129,7 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
     if content.get("dataset") not in dataset_names():
         return
     facts = dataset_facts(content["dataset"])
-    misfit = shape_fault(content["model"], facts.shape) if content.get("model") in model_names() else None
+    misfit = misfit_of(content["model"], facts.classes, facts.shape) if content.get("model") in model_names() else None
     if misfit:
         yield Fault("model", f"{misfit} for {content['dataset']}", content["model"])
     evaluation, selection = _mapping(content, "evaluation"), _mapping(content, "selection")

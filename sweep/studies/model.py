@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, create_model, model_va
 from sweep import studies
 from sweep.errors import UserError
 from sweep.studies import file as study_file
+from sweep.studies import own
 from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
 from trainers import composition, registry
@@ -153,13 +154,14 @@ class Study(Strict):
         a plug-in's method becomes a column of its own. All faults are raised as one UserError."""
         path = studies.find(name_or_path)
         content = study_file.read(path)
-        overrides = list(overrides)
+        written, overrides = dict(content), list(overrides)
         study_file.override(content, overrides)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
+        own_faults = list(own.register(content, written, path.parent))
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
             content["methods"] = _selected(listed, methods, loaded)
@@ -173,7 +175,7 @@ class Study(Strict):
         where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
         if overrides:
             where += f" with --set {' --set '.join(overrides)}"
-        study, resolved = checked(cls, content, where)
+        study, resolved = checked(cls, content, where, own_faults)
         study._resolved.update(resolved)
         return study
 

@@ -71,9 +71,9 @@ class TrainingImages:
             yield indices, torch.cat([torch.full((len(chosen),), -1), positions])[mixed]
 
     def _gather(self, indices: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
-        device = self.data.train_images.device
-        positions = indices.clamp(min=0).to(device)
-        images, labels = self.data.train_images[positions], self.data.train_labels[positions]
+        device, stored = self.data.train_labels.device, self.data.train_images  # large sets of images stay on the host
+        positions = indices.clamp(min=0)
+        images, labels = stored[positions.to(stored.device)].to(device), self.data.train_labels[positions.to(device)]
         if synthetic is not None and self.data.synthetic is not None:
             drawn = indices < 0
             extra_images, extra_labels = self.data.synthetic.take(synthetic[drawn])
