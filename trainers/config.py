@@ -63,6 +63,8 @@ class Augmentation(Strict):
     padding: int = Field(4, ge=0)
     flip: bool = False
     rotation: NonNegative = 0.0
+    # Absent rather than 0, which would rename every stored trial.
+    cutmix: Positive | None = Field(None, description="alpha of CutMix, for losses that take mixed labels")
 
 
 class Recipe(Strict):

@@ -22,6 +22,7 @@ class Tally:
         self.loss += loss * len(labels)
         if logits is None or len(logits) != len(labels):
             return  # a method without a forward of the whole batch
+        labels = labels.argmax(1) if labels.dim() == 2 else labels  # of mixed images the class with the larger share
         self.scored += len(labels)
         self.correct += (logits.argmax(1) == labels).sum()
         self.margin += losses.logit_margin(logits, labels).double().sum()

@@ -190,6 +190,11 @@ def _label(
             yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
     yield from _parts(Recipe, f"{path}.train", _mapping(entry, "train"), train)
     yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection)
+    mixes = _mapping(merged(train, _mapping(entry, "train")), "augmentation").get("cutmix") is not None
+    if mixes and not composition.method_of(str(name)).mixed_labels:
+        able = [one for one in registry.METHODS.names() if registry.METHODS.get(one).mixed_labels]
+        rule = f"the loss of {name} takes no mixed labels, which cutmix makes; those of {', '.join(able)} do"
+        yield Fault(f"{path}.train.augmentation.cutmix", rule, shows_value=False)
 
 
 def _search(
@@ -244,7 +249,7 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
         yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in space_faults(method, space))
     if not isinstance(space, str | dict) or has_space(method, space):
         return
-    if space == DECLARED:
+    if space == DECLARED or method.split("+")[0] not in registry.METHODS.shipped:
         rule = f"{method} declares no hyperparameter(…, low=…, high=…) or choices; write a space, such as {EXAMPLE}"
     else:
         known = ", ".join(search_spaces.names())

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from trainers.config import Augmentation
 from trainers.data.augmentation import augment
 from trainers.data.bundle import DataBundle
+from trainers.data.cutmix import cut_mixed
 
 
 def derived_seed(seed: int, purpose: str, epoch: int = 0) -> int:
@@ -49,10 +50,14 @@ class TrainingImages:
         """(images in [0, 1], labels, positions in the training set or -1 for a synthetic image) of each batch."""
         order = generator_for(self.seed, "order", epoch)
         augmentation = generator_for(self.seed, "augmentation", epoch)
+        mixing, alpha = generator_for(self.seed, "cutmix", epoch), self.augmentation.cutmix
         permutation = torch.randperm(len(self.data.train_images), generator=order)
         for indices, synthetic in self._batches(permutation, order):
             images, labels = self._gather(indices, synthetic)
-            yield augment(images, self.augmentation, augmentation).to(dtype).div_(255), labels, indices
+            pixels = augment(images, self.augmentation, augmentation).to(dtype).div_(255)
+            if alpha is not None:
+                pixels, labels = cut_mixed(pixels, labels, self.data.classes, alpha, mixing)
+            yield pixels, labels, indices
 
     def _batches(self, permutation: Tensor, order: Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
         synthetic = self.data.synthetic

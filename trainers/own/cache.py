@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 VARIABLE = "ROBUSTSWEEP_CACHE"
 PARTS = ("train_images", "train_labels", "test_images", "test_labels")  # the order in which they are hashed
 CHUNK = 1024  # images
+RULES = 1  # raised when decoding changes, so that caches are made anew
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ def stamp_of(files: Iterable[str]) -> str:
         facts = os.stat(file)
         digest.update(f"{file}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def key_of(*facts: Any) -> str:
+    """Of everything that says how a source is decoded."""
+    return hashlib.sha256(json.dumps([RULES, *facts], sort_keys=True).encode()).hexdigest()[:32]
 
 
 def entry(root: Path, key: str, stamp: Callable[[tuple[str, ...]], str], read: Callable[[], Reading]) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from trainers.own import folder as images
 from trainers.own.opened import opened_files
 
 NOUN = "data set"
-RULES = 1  # raised when decoding changes, so that caches are made anew
 ORIGIN = ("kind", "path", "side", "function", "source")  # what says how to decode
 
 
@@ -69,8 +67,7 @@ def _origin(text: str, folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def _entry(origin: dict[str, Any], root: Path) -> cache.Entry:
-    facts = {key: origin[key] for key in ORIGIN}
-    key = hashlib.sha256(json.dumps([RULES, facts], sort_keys=True).encode()).hexdigest()[:32]
+    key = cache.key_of({name: origin[name] for name in ORIGIN})
     return cache.entry(root, key, partial(_stamp, origin), partial(_reading, origin))
 
 

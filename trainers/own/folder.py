@@ -37,7 +37,7 @@ def files_of(root: Path) -> tuple[list[str], Labelled, Labelled]:
     unknown = sorted({one.name for one in os.scandir(test) if one.is_dir()} - set(names))
     if unknown:
         raise DataMissing(f"{test} has classes that {train} has not: {', '.join(unknown[:5])}")
-    return names, _labelled(train, names), _labelled(test, names)
+    return names, labelled(train, names), labelled(test, names)
 
 
 def _part(root: Path, names: Sequence[str]) -> Path:
@@ -50,7 +50,7 @@ def _part(root: Path, names: Sequence[str]) -> Path:
     )
 
 
-def _labelled(part: Path, names: Sequence[str]) -> Labelled:
+def labelled(part: Path, names: Sequence[str]) -> Labelled:
     found = [(file, label) for label, name in enumerate(names) for file in _images_in(part / name)]
     if not found:
         raise DataMissing(f"{part} holds no images ({', '.join(ENDINGS)})")
