@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from sweep import studies
 from sweep.errors import UserError
+from sweep.studies import file as study_file
+from sweep.studies import own
 from sweep.studies.model import Study
 
 MOST_SEEDS = 100_000
@@ -28,6 +33,22 @@ class StudyOptions:
             seeds=None if self.seeds is None else parse_seeds(self.seeds),
             plugins=self.plugins or (),
         )
+
+    def elsewhere(self, folder: Path) -> StudyOptions:
+        """The same for a process that starts in a copy of this folder: an own network's file goes along; of data, which
+        stay where they are, the whole path is given."""
+        path, settings = studies.find(self.study), list(self.settings or ())
+        written = study_file.read(path)
+        content = dict(written)
+        study_file.override(content, settings)
+        for key, value in own.own_names(content).items():
+            absolute = own.with_absolute_path(value, own.base_of(key, value, written, path.parent))
+            if key == "model":
+                file, _, function = absolute.rpartition(":")
+                shutil.copy(file, folder / Path(file).name)
+                absolute = f"{Path(file).name}:{function}"
+            settings.append(f"{key}={absolute}")
+        return replace(self, settings=settings)
 
 
 def parse_names(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 
 from sweep.errors import UserError
 from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions
 from sweep.trials.cells import expand, manifest
 from tests.own_files import CLASSES, NETWORK, bars, write_folder, write_study, write_user_files
 from trainers import assembly, data, models, registry
@@ -257,6 +259,7 @@ def test_a_builder_takes_what_it_names_or_as_much_as_it_asks_for(home, signature
 def test_another_process_knows_both_from_their_texts_and_makes_its_own_cache(home, tmp_path):
     study = Study.load(write_study(home))
     bundle = data.load(study.dataset)
+    (home / "my_net.py").unlink()
     code = (
         "import json, sys; from trainers import data, models, registry\n"
         "for name, text in json.load(sys.stdin).items(): registry.load_source(name, text)\n"
@@ -295,3 +298,16 @@ def test_a_sorted_data_set_is_not_held_out_at_its_end(tmp_path):
 def test_an_own_network_gets_a_model_of_its_trial(home):
     study = Study.load(write_study(home))
     assert assembly.build_model(study.config("at"))(torch.zeros(1, 1, 6, 6)).shape == (1, 3)
+
+
+def test_a_study_handed_to_a_cluster_takes_its_network_along_and_says_where_its_data_are(home, tmp_path, monkeypatch):
+    path, staged = write_study(home), tmp_path / "staged"
+    staged.mkdir()
+    sent = StudyOptions(str(path)).elsewhere(staged)
+    assert list(sent.settings) == ["model=my_net.py:build", f"dataset=folder:{home}/pets"]
+    (home / "my_net.py").unlink()
+    shutil.copy(path, staged)
+    monkeypatch.chdir(staged)
+    there = Study.load("mine.yaml", overrides=sent.settings)
+    assert (there.model, there.dataset) == ("my_net.py:build", "folder:pets")
+    assert StudyOptions("digits").elsewhere(staged).settings == []
