@@ -87,6 +87,10 @@ class Augmentation(Strict):
     padding: int = Field(4, ge=0, description="pixels at each side before the crop")
     flip: bool = Field(False, description="mirror half of the images, left to right")
     rotation: NonNegative = Field(0.0, description="largest random rotation, in degrees")
+    # Absent rather than 0, which would rename every stored trial.
+    cutmix: Positive | None = Field(
+        None, description="alpha of CutMix, for losses that take mixed labels", examples=[1.0]
+    )
 
 
 def _absent_if(default: bool) -> BeforeValidator:

@@ -26,6 +26,7 @@ class DatasetFacts:
     test_images: int
     mean: tuple[float, ...] | None = None  # None: pixels go into the network as they are
     std: tuple[float, ...] | None = None
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,4 @@ class DataSource:
     display: str
     load: Callable[[Path, bool], Parts]
     files: str | None = None  # what must be in the data folder, in words; None: nothing
+    sha256: str | None = None  # of the images, as `DataBundle.sha256` computes it, where it is known without loading

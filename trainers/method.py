@@ -41,8 +41,8 @@ class Attack(Protocol):
 
 @dataclass
 class Batch:
-    images: Tensor
-    labels: Tensor
+    images: Tensor  # in [0, 1], (N, C, H, W)
+    labels: Tensor  # int64 (N); with CutMix probabilities (N, classes)
     indices: Tensor  # positions in the training set; -1 for synthetic images
     state: dict[str, Tensor]  # what the method's `new_state` made, kept across epochs and in checkpoints
 
@@ -58,13 +58,18 @@ def hyperparameter(
     high: float | None = None,
     choices: Sequence[Any] | None = None,
     infinite: bool = False,
+    log: bool = False,
 ) -> Any:
-    """A field of a method with its legal range; `infinite` allows +inf above `high`."""
+    """A field of a method with its legal range; `infinite` allows +inf above `high`, `log` makes a search of the
+    declared range logarithmic."""
     if not isinstance(default, WRITABLE):
         raise ValueError(f"the default of a hyperparameter must be {WRITABLE_IN_WORDS}, but is {default!r}")
     if (low is not None or high is not None) and not is_number(default):
         raise ValueError(f"a hyperparameter with low or high must be a number, but its default is {default!r}")
-    return field(default=default, metadata={"low": low, "high": high, "choices": choices, "infinite": infinite})
+    if log and (low is None or high is None or low <= 0):
+        raise ValueError(f"a logarithmic hyperparameter needs a low above 0 and a high, not low={low}, high={high}")
+    rules = {"low": low, "high": high, "choices": choices, "infinite": infinite, "log": log}
+    return field(default=default, metadata=rules)
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Method:
     selects_on: ClassVar[str] = "pgd"  # what "best" means for this method: pgd or clean accuracy
     trains_on: ClassVar[str] = "attacked"  # the images that its loss sees, on which margins are taken: attacked, clean
     fixed_shapes: ClassVar[bool] = True  # the network sees whole batches, not a part that differs from step to step
+    mixed_labels: ClassVar[bool] = False  # whether its loss takes rows of class probabilities too, as CutMix makes them
     passes: ClassVar[float] = 1.0  # cost of a step, in that of adversarial training
     display: ClassVar[str] = ""  # in tables; absent, the file's name
 

@@ -17,8 +17,17 @@ def takes_any(shape: Shape) -> str | None:
     return None
 
 
-def takes_32x32(shape: Shape) -> str | None:
-    return None if shape[1:] == (32, 32) else f"takes 32x32 images, not {shape[1]}x{shape[2]}; use small_cnn"
+def takes_sides(least: int, multiple: int = 1) -> Callable[[Shape], str | None]:
+    """Of images with sides of at least so many pixels, multiples of so many."""
+
+    def fault(shape: Shape) -> str | None:
+        if min(shape[1:]) < least:
+            return f"takes images of at least {least}x{least}, not {shape[1]}x{shape[2]}; use small_cnn"
+        if any(side % multiple for side in shape[1:]):
+            return f"takes images with sides that {multiple} divides, not {shape[1]}x{shape[2]}"
+        return None
+
+    return fault
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import json
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -23,6 +24,8 @@ from trainers.attack import EvaluationAttack
 from trainers.dataset import DataSource
 from trainers.method import Method, declaration_faults
 from trainers.network import Architecture
+from trainers.own import dataset as own_dataset
+from trainers.own import network as own_network
 from trainers.spelling import nearest
 from trainers.wrapper import Wrapper
 
@@ -93,10 +96,22 @@ def load_plugin(path: str | Path) -> str:
     return name
 
 
+def load_network(text: str, folder: Path) -> str:
+    """Makes `my_net.py:build` known, a relative path beginning in the folder, and gives the name that it has here."""
+    return load_source(*own_network.read(text, folder))
+
+
+def load_dataset(text: str, folder: Path) -> str:
+    """The same for `folder:PATH`, `npz:PATH` and `my_data.py:load`, whose images are decoded the first time."""
+    return load_source(*own_dataset.read(text, folder))
+
+
 def load_source(name: str, source: str, *, file: str | None = None) -> str:
     """The same from the file's text; loading an equal text again changes nothing."""
     if _sources.get(name) == source:
         return name
+    if ":" in name:
+        return _load_own(name, source)
     file = file or f"{name}.py"
     where = f"plug-in {file}"
     if fault := _naming_fault(name):
@@ -114,8 +129,22 @@ def load_source(name: str, source: str, *, file: str | None = None) -> str:
     return name
 
 
+def _load_own(name: str, text: str) -> str:
+    content = json.loads(text)
+    if name in _sources:
+        raise ValueError(
+            f"{content['noun']} {name}: another one of that name was loaded by this process; rename one, or start anew"
+        )
+    if content["noun"] == own_network.NOUN:
+        NETWORKS.loaded[name], _sha256[name] = own_network.architecture(name, content)
+    else:
+        DATASETS.loaded[name], _sha256[name] = own_dataset.source(name, content)
+    _sources[name] = text
+    return name
+
+
 def sources() -> dict[str, str]:
-    """Name and text of every plug-in file loaded here, for workers to load."""
+    """Name and text of every file of a user loaded here, for workers to load."""
     return dict(_sources)
 
 

@@ -45,7 +45,7 @@ def run(source: str, file: str, name: str, where: str) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, SyntaxError):
             raise ValueError(f"{where}{_at(error.lineno)}: {error.msg}") from None
-        raise ValueError(f"{where}{_at(_line_in(error, file))}: {described(error)}") from error
+        raise ValueError(f"{where}{line_of(error, file)}: {described(error)}") from error
     return module
 
 
@@ -54,10 +54,28 @@ def attribute(text: str, where: str) -> Any:
     path, _, name = text.rpartition(":")
     file, where = Path(os.path.expanduser(path)), f"{where} {path}"
     module = run(text_of(read(file, where), where), str(file), f"robustsweep_file_{file.stem}", where)
+    return named(module, name, where)
+
+
+def named(module: ModuleType, name: str, where: str) -> Any:
     if not hasattr(module, name):
         found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ValueError(f"{where} has no function {name!r}; it has: {', '.join(found) or 'none'}")
     return getattr(module, name)
+
+
+def split(text: str, example: str) -> tuple[str, str]:
+    """Path and name of file.py:name."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier():
+        file = text.rstrip(":") if not colon or not name else path
+        raise ValueError(f"{text} names no function of the file; write for example {file}:{example}")
+    return path, name
+
+
+def absolute(path: str, folder: Path) -> Path:
+    """A path as it was written, from the folder that relative ones begin in."""
+    return Path(os.path.abspath(folder / os.path.expanduser(path)))
 
 
 def described(error: BaseException) -> str:
@@ -71,6 +89,11 @@ def described(error: BaseException) -> str:
 
 def _at(line: int | None) -> str:
     return f", line {line}" if line else ""
+
+
+def line_of(error: BaseException, file: str) -> str:
+    """Where in the user's file it was raised, as the next words of a message; nothing where that is unknown."""
+    return _at(_line_in(error, file))
 
 
 def _line_in(error: BaseException, file: str) -> int | None:

@@ -11,6 +11,7 @@ import stat
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def run(options: SubmitOptions, address: str, python: str) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     environment = {"RAY_USAGE_STATS_ENABLED": "0", **options.environment()}
     with tempfile.TemporaryDirectory(prefix="robustsweep-submit-") as temporary:
+        options = replace(options, study=options.study.elsewhere(Path(temporary)))
         words = options.sweep_arguments(*stage(options.study, Path(temporary)))
         entrypoint = shlex.join([python, "-m", "sweep.run", *words, "--address", "auto"])
         try:

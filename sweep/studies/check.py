@@ -17,7 +17,7 @@ from trainers import composition, registry, suites
 from trainers.attacks.corruption import FOLDERS
 from trainers.config import Recipe, Selection, kept_epoch
 from trainers.data import dataset_facts, dataset_names
-from trainers.models import model_names, shape_fault
+from trainers.models import misfit_of, model_names
 from trainers.spelling import nearest
 from trainers.values import as_float
 
@@ -34,10 +34,12 @@ ALL = "all"  # in place of a label: every method that has something to search
 Study = TypeVar("Study", bound=BaseModel)
 
 
-def checked(shape: type[Study], content: dict[str, Any], where: str) -> tuple[Study, dict[str, dict[str, Any]]]:
+def checked(
+    shape: type[Study], content: dict[str, Any], where: str, known_faults: Sequence[Fault] = ()
+) -> tuple[Study, dict[str, dict[str, Any]]]:
     """The study behind a file's content and the hyperparameters of its labels, or one UserError with all its faults."""
     content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
-    faults: dict[str, Fault] = {}
+    faults = {fault.path: fault for fault in known_faults}
     study = None
     try:
         study = shape.model_validate(content)
@@ -147,7 +149,7 @@ def _images(content: dict[str, Any]) -> Iterator[Fault]:
     if content.get("dataset") not in dataset_names():
         return
     facts = dataset_facts(content["dataset"])
-    misfit = shape_fault(content["model"], facts.shape) if content.get("model") in model_names() else None
+    misfit = misfit_of(content["model"], facts.classes, facts.shape) if content.get("model") in model_names() else None
     if misfit:
         yield Fault("model", f"{misfit} for {content['dataset']}", content["model"])
     evaluation, selection = _mapping(content, "evaluation"), _mapping(content, "selection")
@@ -212,6 +214,11 @@ def _label(
     yield from _parts(Selection, f"{path}.selection", _mapping(entry, "selection"), selection, norm)
     if norm != _norm(selection, _mapping(train, "attack")):
         yield from _own_radii(own, f"{path}.selection", norm)
+    mixes = _mapping(merged(train, _mapping(entry, "train")), "augmentation").get("cutmix") is not None
+    if mixes and not composition.method_of(str(name)).mixed_labels:
+        able = [one for one in registry.METHODS.names() if registry.METHODS.get(one).mixed_labels]
+        rule = f"the loss of {name} takes no mixed labels, which cutmix makes; those of {', '.join(able)} do"
+        yield Fault(f"{path}.train.augmentation.cutmix", rule, shows_value=False)
 
 
 def _search(
@@ -267,7 +274,7 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
         yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in space_faults(method, space))
     if not isinstance(space, str | dict) or has_space(method, space):
         return
-    if space == DECLARED:
+    if space == DECLARED or method.split("+")[0] not in registry.METHODS.shipped:
         rule = f"{method} declares no hyperparameter(…, low=…, high=…) or choices; write a space, such as {EXAMPLE}"
     else:
         known = ", ".join(search_spaces.names())

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, create
 from sweep import studies
 from sweep.errors import UserError
 from sweep.studies import file as study_file
+from sweep.studies import own
 from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
 from sweep.studies.file import merged
 from trainers import composition, registry, suites
@@ -147,7 +148,7 @@ class Evaluation(Strict):
     shards: int = Field(1, ge=1, description="pieces that one evaluation is cut into, to run at once")
     checkpoints: tuple[CheckpointName, ...] = Field(
         ("headline",),
-        description="weights that are attacked: headline (what the protocol selects), last, best_test, best_validation, "
+        description="weights that are attacked: headline (as the protocol selects), last, best_test, best_validation, "
         "epoch-N (after N epochs)",
     )
     batch_size: int = Field(256, ge=1, description="images per forward of an attack")
@@ -235,7 +236,7 @@ class Study(Strict):
         raised as one UserError."""
         path = Path(name_or_path) if written is not None else studies.find(name_or_path)
         content = study_file.read(path) if written is None else dict(written)
-        overrides = list(overrides)
+        as_written, overrides = dict(content), list(overrides)
         study_file.override(content, overrides)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
@@ -244,6 +245,7 @@ class Study(Strict):
         if seeds is not None:
             content["seeds"] = list(seeds)
         loaded = _load_plugins(plugins)
+        own_faults = list(own.register(content, as_written, path.parent))
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
             content["methods"] = _selected(listed, methods, loaded)
@@ -257,7 +259,7 @@ class Study(Strict):
         where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
         if overrides:
             where += f" with --set {' --set '.join(overrides)}"
-        study, resolved = checked(cls, content, where)
+        study, resolved = checked(cls, content, where, own_faults)
         study._resolved.update(resolved)
         return study
 

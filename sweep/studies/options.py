@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from sweep import studies
 from sweep.errors import UserError
 from sweep.store.opening import existing_store
+from sweep.studies import file as study_file
+from sweep.studies import own
 from sweep.studies.model import Study
 
 MOST_SEEDS = 100_000
@@ -49,6 +53,23 @@ class StudyOptions:
             if known is None or not known.study:
                 raise UserError(f"{fault}; nor is it in the store {self.store}") from None
             return _without_nothing(known.study)
+
+    def elsewhere(self, folder: Path) -> StudyOptions:
+        """The same for a process that starts in a copy of this folder: an own network's file goes along; of data, which
+        stay where they are, the whole path is given."""
+        stored, settings = self._stored(), list(self.settings or ())
+        path = studies.find(self.study) if stored is None else Path(self.study)
+        written = study_file.read(path) if stored is None else dict(stored)
+        content = dict(written)
+        study_file.override(content, settings)
+        for key, value in own.own_names(content).items():
+            absolute = own.with_absolute_path(value, own.base_of(key, value, written, path.parent))
+            if key == "model":
+                file, _, function = absolute.rpartition(":")
+                shutil.copy(file, folder / Path(file).name)
+                absolute = f"{Path(file).name}:{function}"
+            settings.append(f"{key}={absolute}")
+        return replace(self, settings=settings)
 
 
 def _without_nothing(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import search_spaces
-from trainers import composition
+from trainers import composition, registry
 from trainers.method import is_number
 from trainers.spelling import nearest
 
@@ -24,15 +24,20 @@ Space = str | Mapping[str, Any]  # paper, fine, continuous, declared; or ranges 
 
 def has_space(method: str, space: Space) -> bool:
     """Whether the space by this name, or the written one, has something for this method. Loads no Optuna."""
-    base = method.split("+")[0]
-    if isinstance(space, str) and space != DECLARED:
-        return base in search_spaces.names()
+    if isinstance(space, str) and space != DECLARED and not _declares_its_own(method):
+        return method.split("+")[0] in search_spaces.names()
     return bool(_declared(method) if isinstance(space, str) else space)
+
+
+def _declares_its_own(method: str) -> bool:
+    """A method that is not ours has no file in `search_spaces`: whatever space is asked for is the declared one."""
+    base = method.split("+")[0]
+    return base not in registry.METHODS.shipped and base in registry.METHODS.names()
 
 
 def search_space(method: str, space: Space) -> dict[str, BaseDistribution]:
     """The distributions; a ValueError says what is wrong with a written space."""
-    if isinstance(space, str) and space != DECLARED:
+    if isinstance(space, str) and space != DECLARED and not _declares_its_own(method):
         return search_spaces.space(method, space)
     ranges = _declared(method) if isinstance(space, str) else space
     return {name: _distribution(method, name, ranges[name]) for name in sorted(ranges)}
@@ -58,7 +63,7 @@ def space_faults(method: str, space: Mapping[str, Any]) -> list[str]:
 
 
 def _declared(method: str) -> dict[str, Any]:
-    """From `hyperparameter(low, high)` and `choices`; one without an end has no range to search."""
+    """From `hyperparameter(low, high, log)` and `choices`; one without an end has no range to search."""
     found: dict[str, Any] = {}
     for field in fields(composition.method_of(method)):
         rule = field.metadata
@@ -67,7 +72,7 @@ def _declared(method: str) -> dict[str, Any]:
         if rule.get("choices"):
             found[field.name] = {"choices": list(rule["choices"])}
         elif len(ends) == 2:
-            found[field.name] = ends
+            found[field.name] = [*ends, "log"] if rule.get("log") else ends
     return found
 
 

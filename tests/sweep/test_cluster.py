@@ -12,7 +12,9 @@ from tiny_study import tiny
 
 from sweep.engine import run_study
 from sweep.store.opening import open_store
+from sweep.store.records import TrialRecord
 from sweep.work.options import RunOptions
+from tests.own_files import write_study, write_user_files
 from tests.patience import patience
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +41,8 @@ def cluster():
     os.environ.update(before)
 
 
-def start(cluster, folder, store, out):
-    words = ["--study", str(folder / "tiny.yaml"), "--store", str(store), "--out", str(out)]
+def start(cluster, folder, store, out, study="tiny.yaml"):
+    words = ["--study", str(folder / study), "--store", str(store), "--out", str(out)]
     return subprocess.Popen(
         [sys.executable, "-m", "sweep.run", *words, "--address", cluster.address, "--yes"],
         cwd=folder,
@@ -88,3 +90,20 @@ def test_a_request_that_fits_no_node_is_refused_with_what_the_nodes_have(cluster
     output, _ = driver.communicate(timeout=patience(100))
     assert driver.returncode == 2, output
     assert "2 CPU" in output and "no node of the cluster" in output and "Traceback" not in output
+
+
+@pytest.mark.timeout(300)
+def test_an_own_network_and_an_own_data_set_are_trained_and_attacked_on_both_nodes(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTSWEEP_CACHE", str(tmp_path / "cache"))  # of the driver; the nodes take it over from it
+    home = write_user_files(tmp_path / "user")
+    write_study(home, seeds=[0, 1])
+    driver = start(cluster, home, tmp_path / "store", tmp_path / "reports", "mine.yaml")
+    wait_for((tmp_path / "store").exists, 100)
+    (home / "my_net.py").unlink()  # the driver has read it, and the nodes get its text
+    output, _ = driver.communicate(timeout=patience(200))
+    assert driver.returncode == 0, output
+    store = open_store(tmp_path / "store")
+    found = [one for one in store.records(TrialRecord, store.record_paths(TrialRecord)) if one.status == "done"]
+    assert [(one.config.model, one.config.dataset) for one in found] == [("my_net.py:build", "folder:pets")] * 2
+    table = (tmp_path / "reports/tables.md").read_text()
+    assert "pets, my\\_net" in table and "Clean" in table

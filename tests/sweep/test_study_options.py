@@ -88,7 +88,7 @@ def test_a_searched_label_keeps_its_values_and_the_choice_has_a_column_of_its_ow
         ("seeds=[1.0, 1]", "1 given more than once"),
         ("seeds=['1', 1]", "1 given more than once"),
         ("seeds=[4294967296]", "less than 4294967296"),
-        ("model=preact_resnet18", "takes 32x32 images, not 8x8"),
+        ("model=resnet18_64", "takes images of at least 16x16, not 8x8"),
         ("selection={protocol: heldout, validation: 2e3}", "leaves nothing of the 1437"),
         ("train_images='2000'", "there are 1437 in digits"),
     ],

@@ -9,8 +9,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from tests.trainers.small_trials import small_trial
 from trainers.config import Augmentation
 from trainers.data.augmentation import _rotated, augment, augmentation_draws
+from trainers.data.cutmix import cut_mixed
+from trainers.train import train
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -89,3 +92,29 @@ def test_no_augmentation_returns_the_images_untouched_and_draws_nothing() -> Non
     before = source.get_state()
     assert augmented(images, Augmentation(padding=4), source) is images
     assert torch.equal(before, source.get_state())
+
+
+def test_cutmix_is_torchvisions_with_draws_of_the_training_alone():
+    images, labels = torch.rand(6, 3, 8, 8), torch.arange(6) % 4
+    torch.manual_seed(5)
+    expected_state = torch.get_rng_state()
+    first = cut_mixed(images, labels, 4, 1.0, torch.Generator().manual_seed(3))
+    assert torch.equal(torch.get_rng_state(), expected_state), "the global generator is left alone"
+    again = cut_mixed(images, labels, 4, 1.0, torch.Generator().manual_seed(3))
+    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    other = cut_mixed(images, labels, 4, 1.0, torch.Generator().manual_seed(4))
+    assert not torch.equal(first[1], other[1])
+    mixed, probabilities = first
+    assert torch.allclose(probabilities.sum(1), torch.ones(6))
+    from_other = (mixed == images.roll(1, 0)).all(1).float().mean((1, 2))  # the share of the box in each image
+    own = probabilities[torch.arange(6), labels]
+    assert torch.allclose(own, 1 - from_other, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["at", "st", "trades"])
+def test_a_training_with_cutmix_sees_mixed_labels_and_repeats_itself(tmp_path, method):
+    config = small_trial(method, recipe={"augmentation": {"cutmix": 1.0}, "epochs": 1})
+    runs = [train(config, folder=tmp_path / name) for name in ("a", "b")]
+    plain = train(small_trial(method, recipe={"epochs": 1}), folder=tmp_path / "c")
+    losses = [run["curve"][0]["train_loss"] for run in (*runs, plain)]
+    assert losses[0] == losses[1] != losses[2] and 0 <= runs[0]["curve"][0]["train_accuracy"] <= 1

@@ -20,6 +20,8 @@ CIFAR = (3, 32, 32)
         ("preact_resnet18", 100, 11_218_340, 20, 17),
         ("wrn_34_10", 10, 46_160_474, 34, 31),
         ("wrn_28_10_silu", 10, 36_479_194, 28, 25),
+        ("wrn_70_16_silu", 10, 266_796_506, 70, 67),
+        ("resnet18_64", 200, 11_271_432, 20, 20),
     ],
 )
 def test_sizes_are_those_of_the_official_definitions(
@@ -146,5 +148,39 @@ def test_the_small_network_takes_every_size_of_image(shape: tuple[int, int, int]
 def test_unsuitable_requests_name_the_way_out() -> None:
     with pytest.raises(ValueError, match="unknown model 'resnet'.*preact_resnet18"):
         models.build("resnet", 10, shape=CIFAR)
-    with pytest.raises(ValueError, match="32x32.*8x8.*small_cnn"):
-        models.build("preact_resnet18", 10, shape=(1, 8, 8))
+    with pytest.raises(ValueError, match="at least 8x8, not 4x4; use small_cnn"):
+        models.build("preact_resnet18", 10, shape=(1, 4, 4))
+    with pytest.raises(ValueError, match="sides that 4 divides, not 30x32"):
+        models.build("wrn_28_10_silu", 10, shape=(3, 30, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("preact_resnet18", (1, 8, 8)),
+        ("preact_resnet18", (1, 28, 28)),
+        ("preact_resnet18", (3, 64, 48)),
+        ("wrn_34_10", (3, 15, 21)),
+        ("wrn_28_10_silu", (1, 28, 28)),
+        ("wrn_70_16_silu", (3, 64, 64)),
+        ("resnet18_64", (3, 64, 64)),
+        ("resnet18_64", (1, 17, 40)),
+    ],
+)
+def test_networks_take_images_of_other_sizes(name: str, shape: tuple[int, int, int]) -> None:
+    with torch.device("meta"):
+        assert models.build(name, 7, shape=shape)(torch.rand(2, *shape)).shape == (2, 7)
+
+
+def test_the_head_averages_all_features_as_the_official_pooling_of_32x32_images_does() -> None:
+    torch.manual_seed(0)
+    model = models.build("preact_resnet18", 10, shape=CIFAR).eval()
+    seen: list[torch.Tensor] = []
+    model.get_submodule("linear").register_forward_pre_hook(lambda _, given: seen.append(given[0].clone()))
+    model.get_submodule("bn").register_forward_hook(lambda _, __, out: seen.append(out.clone()))
+    for size in (32, 64):
+        seen.clear()
+        model(torch.rand(2, 3, size, size))
+        features = torch.relu(seen[0])
+        expected = nn.functional.avg_pool2d(features, 4).flatten(1) if size == 32 else features.mean((2, 3))
+        assert torch.equal(seen[1], expected) if size == 32 else torch.allclose(seen[1], expected, atol=1e-6)

@@ -31,7 +31,7 @@ def load(name: str, data_dir: Path | str | None = None, *, download: bool = True
     from trainers.data.bundle import DataBundle
 
     source, folder = registry.DATASETS.get(name), Path(data_dir or "data")
-    return DataBundle(name, *_parts(name, source, folder, download))
+    return DataBundle(name, *_parts(name, source, folder, download), known_sha256=source.sha256)
 
 
 def _parts(name: str, source: DataSource, folder: Path, download: bool) -> Parts:

@@ -1,11 +1,11 @@
-"""One data set in memory: uint8 images and labels, split into training, validation and test."""
+"""One data set, in memory or mapped into it: uint8 images and labels, split into training, validation and test."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch import Tensor
 from trainers import registry
 from trainers.data.synthetic import SyntheticImages
 from trainers.dataset import DatasetFacts
+
+GPU_SHARE = 1 / 3  # of a GPU's free memory that images may take
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class DataBundle:
     validation_images: Tensor | None = None
     validation_labels: Tensor | None = None
     synthetic: SyntheticImages | None = None
+    known_sha256: str | None = None  # of the images as they were loaded, where a cache names them by it
 
     @cached_property
     def sha256(self) -> str:
@@ -34,6 +37,8 @@ class DataBundle:
 
         Computed once for a bundle in memory, so the bundle as it was loaded is the one to ask.
         """
+        if self.known_sha256 is not None:
+            return self.known_sha256
         digest = hashlib.sha256()
         for one in fields(self):
             part = getattr(self, one.name)
@@ -60,11 +65,16 @@ class DataBundle:
         return self.facts.std
 
     def to(self, device: torch.device) -> DataBundle:
-        """Everything that is in memory on this device; synthetic images stay on disk."""
-        moved = {
-            f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
+        """Everything on this device, but for images that would fill much of a GPU's memory: they stay, and go there
+        batch by batch. Synthetic images stay on disk."""
+        parts: dict[str, Any] = {
+            one.name: part for one in fields(self) if isinstance(part := getattr(self, one.name), Tensor)
         }
-        return replace(self, **moved)
+        if device.type == "cuda":
+            images = sum(part.nbytes for name, part in parts.items() if name.endswith("_images"))
+            if images > GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
+                parts = {name: part for name, part in parts.items() if not name.endswith("_images")}
+        return replace(self, **{name: part.to(device) for name, part in parts.items()})
 
     def limited(self, train_images: int | None, test_images: int | None) -> DataBundle:
         """Only the first images of each part; more than there are is a fault, not a shorter answer."""
@@ -89,14 +99,19 @@ class DataBundle:
         samples = len(self.train_images)
         if count >= samples:
             raise ValueError(f"selection.validation = {count} leaves none of the {samples} training images; lower it")
-        held = torch.zeros(samples, dtype=torch.bool)
+        kept: Tensor | slice
+        held: Tensor | slice
         if place == "spread":
             # Every class in turn, in the order of the file: steps of equal length take each class's own share.
             by_class = self.train_labels.argsort(stable=True)
+            held = torch.zeros(samples, dtype=torch.bool)
             held[by_class[torch.arange(count) * samples // count]] = True
-        else:
-            held[slice(0, count) if place == "start" else slice(samples - count, None)] = True
-        kept = ~held
+            kept = ~held
+        else:  # slices are views: images that are mapped from disk stay there
+            at = count if place == "start" else samples - count
+            first, last = slice(0, at), slice(at, None)
+            held, kept = (first, last) if place == "start" else (last, first)
+            self._check_mixed(self.train_labels[held], place)
         return replace(
             self,
             train_images=self.train_images[kept],
@@ -104,3 +119,12 @@ class DataBundle:
             validation_images=self.train_images[held],
             validation_labels=self.train_labels[held],
         )
+
+    def _check_mixed(self, held_out: Tensor, place: str) -> None:
+        """A data set that is sorted by class would hold out a class or two as a whole."""
+        present, found = len(self.train_labels.unique()), len(held_out.unique())
+        if len(held_out) >= 10 * present and found <= present / 2:
+            raise ValueError(
+                f"the {len(held_out)} images held out at the {place} of {self.name} have {found} of its {present} "
+                "classes: it is sorted; set selection.validation_from: spread"
+            )

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from trainers.config import Augmentation
 from trainers.data.augmentation import augment, augmentation_draws
 from trainers.data.bundle import DataBundle
+from trainers.data.cutmix import cut_mixed
 from trainers.transfer import moved
 
 
@@ -53,17 +54,21 @@ class TrainingImages:
         """
         order = generator_for(self.seed, "order", epoch)
         augmentation = generator_for(self.seed, "augmentation", epoch)
+        mixing, alpha = generator_for(self.seed, "cutmix", epoch), self.augmentation.cutmix
         permutation = torch.randperm(len(self.data.train_images), generator=order)
         planned = list(self._batches(permutation, order))
         sizes = [len(indices) for indices, _ in planned]
-        device = self.data.train_images.device
+        device = self.data.train_labels.device
         positions = moved(torch.cat([indices for indices, _ in planned]), device).split(sizes)
         drawn = [augmentation_draws(self.augmentation, size, augmentation) for size in sizes]
         known = [one for one in drawn if one is not None]
         draws = moved(torch.cat(known, dim=1), device).split(sizes, dim=1) if known else drawn
         for (indices, synthetic), places, numbers in zip(planned, positions, draws, strict=True):
             images, labels = self._gather(indices, places, synthetic)
-            yield augment(images, self.augmentation, numbers).to(dtype).div_(255), labels, places
+            pixels = augment(images, self.augmentation, numbers).to(dtype).div_(255)
+            if alpha is not None:
+                pixels, labels = cut_mixed(pixels, labels, self.data.classes, alpha, mixing)
+            yield pixels, labels, places
 
     def _batches(self, permutation: Tensor, order: Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
         synthetic = self.data.synthetic
@@ -82,10 +87,11 @@ class TrainingImages:
             yield indices, torch.cat([torch.full((len(chosen),), -1), positions])[mixed]
 
     def _gather(self, indices: Tensor, places: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`places` are the indices on the images' device."""
-        device = self.data.train_images.device
+        """`places` are the indices on the labels' device; a large set of images stays on the host."""
+        device, stored = self.data.train_labels.device, self.data.train_images
         positions = places.clamp(min=0)
-        images, labels = self.data.train_images[positions], self.data.train_labels[positions]
+        rows = positions if stored.device == device else indices.clamp(min=0)
+        images, labels = moved(stored[rows], device), self.data.train_labels[positions]
         if synthetic is not None and self.data.synthetic is not None:
             drawn = torch.nonzero(indices < 0).flatten()
             extra_images, extra_labels = self.data.synthetic.take(synthetic[drawn])

@@ -13,13 +13,13 @@ import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainers.dataset import DataMissing
+from trainers.own.arrays import array_header
 
 
 @dataclass(frozen=True)
@@ -82,22 +82,13 @@ def _mapped_member(path: Path, name: str) -> np.ndarray:
         if member.compress_type != zipfile.ZIP_STORED:
             return np.load(_decompressed(path, archive, name), mmap_mode="r", allow_pickle=False)
         with archive.open(member) as stream:
-            shape, fortran, dtype = _array_header(path, stream)
+            shape, fortran, dtype = array_header(path, stream)
             header_bytes = stream.tell()
     with path.open("rb") as raw:
         raw.seek(member.header_offset + 26)
         name_bytes, extra_bytes = np.frombuffer(raw.read(4), "<u2")
     start = member.header_offset + 30 + int(name_bytes) + int(extra_bytes) + header_bytes
     return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=shape, order="F" if fortran else "C")
-
-
-def _array_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    if dtype.hasobject:
-        raise DataMissing(f"{path} holds Python objects, which are never loaded; save plain arrays")
-    return shape, fortran, dtype
 
 
 def _decompressed(path: Path, archive: zipfile.ZipFile, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 The package index's torchvision is built against CUDA torch. Beside a CPU torch its compiled part cannot load, and
 `import torchvision` stops at "operator torchvision::nms does not exist": it registers shape rules for two detection
-operators that nobody declared. Data sets need neither operator, so declaring them is enough.
+operators that nobody declared. Data sets and transforms need neither operator, so declaring them is enough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision_datasets() -> ModuleType:
+    return torchvision_part("datasets")
+
+
+def torchvision_part(name: str) -> ModuleType:
     try:
-        return importlib.import_module("torchvision.datasets")
+        return importlib.import_module(f"torchvision.{name}")
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
@@ -32,7 +36,7 @@ def torchvision_datasets() -> ModuleType:
         del sys.modules[module]  # the half-imported parts of the failed attempt
     for operator in ("nms", "qnms"):
         torch.library.define(f"torchvision::{operator}", _SIGNATURE)
-    return importlib.import_module("torchvision.datasets")
+    return importlib.import_module(f"torchvision.{name}")
 
 
 def cifar_parts(name: str, folder: Path, download: bool) -> Parts:

@@ -9,6 +9,8 @@ from trainers.method import Method
 
 @dataclass(frozen=True)
 class AT(Method):
+    mixed_labels = True
+
     def loss(self, model, images, labels, attack):
         adversarial = attack(model, images, lambda logits: F.cross_entropy(logits, labels))
         return F.cross_entropy(model(adversarial), labels)

@@ -9,6 +9,7 @@ from trainers.method import Method
 
 @dataclass(frozen=True)
 class ST(Method):
+    mixed_labels = True
     selects_on = "clean"
     trains_on = "clean"
 

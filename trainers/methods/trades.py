@@ -10,6 +10,7 @@ from trainers.method import Method, hyperparameter
 
 @dataclass(frozen=True)
 class TRADES(Method):
+    mixed_labels = True
     start = "gauss"
     mode = "eval"
 

@@ -9,6 +9,8 @@ from trainers.methods.trades import TRADES
 
 @dataclass(frozen=True)
 class TSOVR(TRADES):
+    mixed_labels = False  # margins need one label
+
     M: int = hyperparameter(80, low=0, high=100)  # percent
     lam: float = hyperparameter(0.8, low=0.0, high=10.0)
     # The paper does not say whose margins choose the hard samples; clean are those that the switched loss sees.

@@ -1,11 +1,11 @@
-"""PreActResNet-18 for 32x32 images (He et al. 2016, "Identity Mappings in Deep Residual Networks")."""
+"""PreActResNet-18, any size of image (He et al. 2016, "Identity Mappings in Deep Residual Networks")."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.network import Architecture, Shape, Statistics, takes_sides
 from trainers.normalization import Normalized
 
 
@@ -48,8 +48,9 @@ class PreActResNet18(Normalized):
         features = self.conv1(self.normalize(images))
         for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
             features = layer(features)
-        features = F.avg_pool2d(F.relu(self.bn(features), inplace=True), 4)
+        features = F.relu(self.bn(features), inplace=True)
+        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 4x4 for images of 32x32
         return self.linear(features.flatten(1))
 
 
-preact_resnet18 = Architecture(PreActResNet18, display="PreActResNet-18", fault=takes_32x32)
+preact_resnet18 = Architecture(PreActResNet18, display="PreActResNet-18", fault=takes_sides(8))

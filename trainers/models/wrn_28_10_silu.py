@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.models.wrn_34_10 import initialize_fan_out
-from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.network import Architecture, Shape, Statistics, takes_sides
 from trainers.normalization import Normalized
 
 _MOMENTUM = 0.01
@@ -51,22 +51,28 @@ class SiluGroup(nn.Module):
         return self.block(features)
 
 
-class WideResNet28x10Silu(Normalized):
+class WideResNetSilu(Normalized):
+    depth, width = 28, 10
+
     def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
-        blocks = (28 - 4) // 6
+        blocks = (self.depth - 4) // 6
+        widths = [16 * self.width, 32 * self.width, 64 * self.width]
         self.init_conv = nn.Conv2d(shape[0], 16, 3, padding=1, bias=False)
         self.layer = nn.Sequential(
-            SiluGroup(blocks, 16, 160, 1), SiluGroup(blocks, 160, 320, 2), SiluGroup(blocks, 320, 640, 2)
+            SiluGroup(blocks, 16, widths[0], 1),
+            SiluGroup(blocks, widths[0], widths[1], 2),
+            SiluGroup(blocks, widths[1], widths[2], 2),
         )
-        self.batchnorm = nn.BatchNorm2d(640, momentum=_MOMENTUM)
-        self.logits = nn.Linear(640, classes)
+        self.batchnorm = nn.BatchNorm2d(widths[2], momentum=_MOMENTUM)
+        self.logits = nn.Linear(widths[2], classes)
         initialize_fan_out(self)
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.layer(self.init_conv(self.normalize(images)))
-        features = F.avg_pool2d(F.silu(self.batchnorm(features)), 8)
+        features = F.silu(self.batchnorm(features))
+        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 8x8 for images of 32x32
         return self.logits(features.flatten(1))
 
 
-wrn_28_10_silu = Architecture(WideResNet28x10Silu, display="WRN-28-10 (SiLU)", fault=takes_32x32)
+wrn_28_10_silu = Architecture(WideResNetSilu, display="WRN-28-10 (SiLU)", fault=takes_sides(8, multiple=4))

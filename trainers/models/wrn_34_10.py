@@ -7,7 +7,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_32x32
+from trainers.network import Architecture, Shape, Statistics, takes_sides
 from trainers.normalization import Normalized
 
 
@@ -58,7 +58,8 @@ class WideResNet34x10(Normalized):
     def forward(self, images: Tensor) -> Tensor:
         features = self.conv1(self.normalize(images))
         features = self.block3(self.block2(self.block1(features)))
-        features = F.avg_pool2d(F.relu(self.bn1(features), inplace=True), 8)
+        features = F.relu(self.bn1(features), inplace=True)
+        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 8x8 for images of 32x32
         return self.fc(features.flatten(1))
 
 
@@ -72,4 +73,4 @@ def initialize_fan_out(model: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-wrn_34_10 = Architecture(WideResNet34x10, display="WRN-34-10", fault=takes_32x32)
+wrn_34_10 = Architecture(WideResNet34x10, display="WRN-34-10", fault=takes_sides(8))

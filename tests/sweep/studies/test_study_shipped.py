@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweep import studies
+from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.studies.written import written_settings
 from sweep.trials import cells as plan
@@ -18,12 +19,13 @@ PAPER = (
     "cifar10_lambda_effect cifar100_lambda trajectories_cifar10_rn18 trajectories_cifar10_wrn "
     "trajectories_cifar100_rn18 trajectories_svhn_rn18"
 ).split()
+OTHERS = ("digits", "cifar10_edm", "tiny_imagenet_rn18")
 MAIN = PAPER[:4]
 NINE = {"at", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr"}
 
 
 def test_every_study_of_the_paper_is_shipped_with_a_title():
-    assert set(PAPER) | {"digits"} == set(studies.shipped())
+    assert {*PAPER, *OTHERS} == set(studies.shipped())
     assert all(studies.titles().values())
 
 
@@ -161,3 +163,21 @@ def test_written_settings_load_neither_torch_nor_ray():
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0
+
+
+def test_the_edm_study_follows_the_code_of_better_diffusion_models():
+    config = Study.load("cifar10_edm").config("trades+ddpm")
+    recipe, edm = config.recipe, config.wrappers["ddpm"]
+    assert (config.model, recipe.batch_size, recipe.learning_rate, recipe.epochs) == ("wrn_28_10_silu", 512, 0.2, 400)
+    assert config.hyperparameters == {"beta": 5.0, "label_smoothing": 0.1, "forwards": "ddpm"}
+    assert recipe.schedule.kind == "onecycle" and recipe.schedule.warmup_fraction == 0.025 and not recipe.standardize
+    assert (edm.file, edm.fraction, edm.decay) == ("cifar10_edm_1m.npz", 0.7, 0.995)
+
+
+def test_cutmix_is_no_part_of_a_name_unless_it_is_asked_for_and_needs_a_loss_that_mixes():
+    plain, mixed = (Study.load("cifar10_edm", overrides=settings, methods=["at+ddpm", "trades+ddpm"]) for settings in
+                    ([], ["train.augmentation.cutmix=1.0"]))  # fmt: skip
+    names = [{cell.trial for cell in plan.expand(one)} for one in (plain, mixed)]
+    assert not names[0] & names[1]
+    with pytest.raises(UserError, match="methods.sovr.ddpm.train.augmentation.cutmix: the loss of sovr.ddpm takes no"):
+        Study.load("cifar10_edm", overrides=["train.augmentation.cutmix=1.0"], methods=["at+ddpm", "sovr+ddpm"])

@@ -1,0 +1,111 @@
+"""`folder:PATH`, `npz:PATH`, `my_data.py:load`: a data set of one's own, decoded once, known by its content."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainers import user_file
+from trainers.dataset import DataMissing, DataSource, Parts
+from trainers.own import arrays, cache
+from trainers.own import folder as images
+from trainers.own.opened import opened_files
+
+NOUN = "data set"
+ORIGIN = ("kind", "path", "side", "function", "source")  # what says how to decode
+
+
+def is_own(text: str) -> bool:
+    return re.match(r"(folder|npz):", text) is not None or re.search(r"\.py(:\w*)?$", text) is not None
+
+
+def read(text: str, folder: Path) -> tuple[str, str]:
+    """The data set's name and the text that makes it known in any process. Decodes it where no cache holds it."""
+    origin, name = _origin(text, folder)
+    root = cache.default_root()
+    found = _entry(origin, root)
+    content = {"noun": NOUN, **origin, "cache": str(root), "facts": asdict(found.facts), "sha256": found.sha256}
+    return name, json.dumps(content, sort_keys=True)
+
+
+def source(name: str, content: dict[str, Any]) -> tuple[DataSource, str]:
+    """The data set and the hash of its images."""
+    display = re.sub(r"(\.py:load|\.npz)$", "", name.removeprefix("folder:").removeprefix("npz:"))
+    made = DataSource(
+        cache.facts_from(content["facts"]),
+        display=display,
+        load=partial(_load, name, content),
+        files=content["path"],
+        sha256=content["sha256"],
+    )
+    return made, content["sha256"]
+
+
+def _origin(text: str, folder: Path) -> tuple[dict[str, Any], str]:
+    kind, colon, rest = text.partition(":")
+    side, function, code = None, "", ""
+    if colon and kind in ("folder", "npz"):
+        if kind == "folder" and (asked := re.search(r"@(\d+)$", rest)):
+            side, rest = int(asked[1]), rest[: asked.start()]
+            if not 4 <= side <= 4096:
+                raise ValueError(f"{text}: images are resized to a side from 4 to 4096, not {side}")
+        path = user_file.absolute(rest, folder)
+        name = f"{kind}:{path.name}{f'@{side}' if side else ''}"
+        if not (path.is_dir() if kind == "folder" else path.is_file()):
+            raise DataMissing(f"{path} is no {'folder' if kind == 'folder' else 'file'}; name one that exists")
+    else:
+        kind, (rest, function) = "file", user_file.split(text, "load")
+        path = user_file.absolute(rest, folder)
+        where = f"{NOUN} {text}"
+        name, code = f"{path.name}:{function}", user_file.text_of(user_file.read(path, where), where)
+    return dict(zip(ORIGIN, (kind, str(path), side, function, code), strict=True)), name
+
+
+def _entry(origin: dict[str, Any], root: Path) -> cache.Entry:
+    key = cache.key_of({name: origin[name] for name in ORIGIN})
+    return cache.entry(root, key, partial(_stamp, origin), partial(_reading, origin))
+
+
+def _stamp(origin: dict[str, Any], watched: tuple[str, ...]) -> str:
+    if origin["kind"] != "folder":
+        return cache.stamp_of(watched)
+    _, train, test = images.files_of(Path(origin["path"]))
+    return cache.stamp_of(file for file, _ in [*train, *test])
+
+
+def _reading(origin: dict[str, Any]) -> cache.Reading:
+    path = origin["path"]
+    if origin["kind"] == "folder":
+        return images.reading(*images.files_of(Path(path)), origin["side"])
+    if origin["kind"] == "npz":
+        return arrays.of_npz(path)
+    where = f"{NOUN} {os.path.basename(path)}:{origin['function']}"
+    with opened_files() as opened:
+        module = user_file.run(origin["source"], path, f"robustsweep_own_{Path(path).stem}", where)
+        function = user_file.named(module, origin["function"], where)
+        try:
+            returned = function()
+        except Exception as error:  # whatever the user's code raises
+            raise DataMissing(
+                f"{where}{user_file.line_of(error, path)} does not load: {user_file.described(error)}"
+            ) from error
+    return arrays.of_returned(returned, where, tuple(sorted(opened)))
+
+
+def _load(name: str, content: dict[str, Any], folder: Path, download: bool) -> Parts:
+    """The images from this machine's cache, made here where it has none; other images than at the start are refused."""
+    root = Path(os.environ.get(cache.VARIABLE) or content["cache"])
+    place = cache.folder_of(root, content["sha256"])
+    if not place.is_dir():
+        found = _entry(content, root)
+        if found.sha256 != content["sha256"]:
+            raise DataMissing(
+                f"{NOUN} {name!r}: {content['path']} holds other images here (sha256 {found.sha256[:16]}…) than where "
+                f"the study was read ({content['sha256'][:16]}…); give every node the same files"
+            )
+    return cache.mapped(place)
