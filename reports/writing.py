@@ -14,6 +14,7 @@ from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from sweep.store.folder import make_folder
+from sweep.store.leases import held
 
 CACHE = ".records"  # rows of records that were read before; safe to delete
 
@@ -42,12 +43,19 @@ def write(
             _text(out / "numbers.tex", latex.numbers(results, shown)),
             _text(out / "tables.csv", spreadsheet.cells(every)),
         ]
+    running = bool(held(data.store))
     if figures:
         from reports.figures.draw import draw_all
         from reports.page.page import write_page
 
         drawn = draw_all(results, out / "plots")
-        written += [*drawn, write_page(results, every, drawn, out)]
+        written += [*drawn, write_page(results, every, drawn, out, running=running)]
+    elif running:  # with the figures of before: to draw them takes longer than a sweep should wait
+        from reports.figures.draw import INDEX
+        from reports.page.page import write_page
+
+        before = [path for path in [out / "plots" / INDEX] if path.exists()]
+        written.append(write_page(results, every, before, out, running=True))
     return written
 
 

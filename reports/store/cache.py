@@ -19,7 +19,7 @@ from sweep.store.records import Record
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 NESTED = "json:"  # before the name of a column whose values are mappings or lists
 # Raised when a row holds something else than before.
-VERSION = "1"
+VERSION = "2"
 
 
 class RowCache:
