@@ -1,4 +1,4 @@
-"""`python -m reports`: tables, tests, figures and the page from the store; `diff`, `explain` and `export` beside it."""
+"""`python -m reports`: tables, tests, figures and the page of a store; `diff`, `explain`, `export`, `site` beside."""
 
 from __future__ import annotations
 
@@ -151,6 +151,23 @@ def export(
         shared.store, shared.studies, out, label=label, seed=seed, checkpoint=checkpoint, paper=paper
     )
     for path in written:
+        typer.echo(str(path))
+
+
+@application.app.command()
+@app.command()
+def site(
+    context: typer.Context,
+    stores: Annotated[list[str] | None, typer.Argument(help="Folders or s3:// addresses. Default: store.")] = None,
+    study: StudiesOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the site. Default: site.")] = None,
+    against: AgainstOption = None,
+) -> None:
+    """Write a static site of one or more stores. An index, a page for each study, and its results to download."""
+    from reports.site.site import write_site
+
+    shared = Shared.of(context, None, study, out, against)
+    for path in write_site(stores or [shared.store], shared.out or Path("site"), shared.studies, shared.against):
         typer.echo(str(path))
 
 

@@ -58,7 +58,8 @@ def _draw(study: StudyView, width: float) -> Figure:
     axis.set_xlim(left_edge - 0.6 / width * (right_edge - left_edge), right_edge)
     axis.grid(axis="y", visible=False)
     axis.set_xlabel(f"robust accuracy (%), ε = {study.epsilon}")
-    style.legend_above(figure, *axis.get_legend_handles_labels(), columns=2)
+    handles, labels = axis.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, columns=2)
     return figure
 
 

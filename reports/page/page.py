@@ -82,7 +82,6 @@ def write_page(
                 "name": name,
                 "title": results.title(name),
                 "setting": setting(manifest),
-                "facts": _facts(results, name),
                 "tables": [shorter(page, results.title(name)) for _, page in own],
                 "hero": next((one for one in mine if one.entry.name == "hero"), None),
                 "figures": [one for one in mine if one.entry.name != "hero"],
@@ -91,10 +90,7 @@ def write_page(
                 "sections": _sections(own, tests, mine, searches),
                 "tests": tests,
                 "decisions": decisions(results, name),
-                "winners": _winners(own),
-                "ranking": " ".join(ranking_words(measure)),
-                "reference": tests[0].reference_display if tests else "",
-                "verdicts": _verdicts(tests),
+                **summary(results, name, own[0][0] if own else None, tests),
                 "lacking": [one.entry for one in pictures if one.entry.study == name and not one.uri],
                 "differences": differences(manifest, results.labels[name]),
                 "searches": searches,
@@ -102,7 +98,8 @@ def write_page(
             }
         )
     failed: list[FailedTrial] = failed_trials(results)
-    html = _render(
+    html = render(
+        "report.html",
         studies=studies,
         paper=[page for table, page in pages if table.number is not None],
         general=[one for one in drawn if one.entry.name in results.paper.theory],
@@ -123,10 +120,10 @@ def write_page(
     return path
 
 
-def _render(**content: Any) -> str:
+def render(template: str, folder: Path = TEMPLATES, **content: Any) -> str:
     """Autoescape is on for every template; only our own style sheet and script are put in as they are."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -135,7 +132,7 @@ def _render(**content: Any) -> str:
     environment.filters |= {"p": p_text, "attack": attack_name, "signed": signed, "first_sentence": first_sentence}
     style = (TEMPLATES / "report.css").read_text("utf-8")
     script = (TEMPLATES / "report.js").read_text("utf-8")
-    return environment.get_template("report.html").render(
+    return environment.get_template(template).render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_csp_hash(style),
@@ -166,11 +163,19 @@ def _claim_group(title: str, note: str, judged: list[claims.Claim]) -> dict[str,
     return {"title": title, "note": note, "judged": known, "open": [one for one in judged if one not in known]}
 
 
-def _winners(own: list[tuple[Table, PageTable]]) -> list[tuple[str, str]]:
+def summary(results: Results, study: str, main: Table | None, tests: list[Tests]) -> dict[str, Any]:
+    """What a study comes to, in the words of one sentence; `main` is its first table."""
+    return {
+        "facts": _facts(results, study),
+        "winners": _winners(main) if main else [],
+        "ranking": " ".join(ranking_words(headline_measure(main) if main else "autoattack")),
+        "reference": tests[0].reference_display if tests else "",
+        "verdicts": _verdicts(tests),
+    }
+
+
+def _winners(main: Table) -> list[tuple[str, str]]:
     """The best of the main table's first row; a single method is no winner."""
-    if not own:
-        return []
-    main = own[0][0]
     cells = main.blocks[0].rows[0].cells
     return [(column.header, cell.text) for column, cell in zip(main.columns, cells, strict=True) if cell.best]
 

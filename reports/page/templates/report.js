@@ -127,7 +127,7 @@ async function copy(text) {
 
 for (const table of all("table.copied")) {
   const tools = element("div", { className: "tools" });
-  if (table.classList.contains("results")) {
+  if (table.classList.contains("results") && all("tbody tr:not(.group)", table).length > 2) {
     const button = element("button", { type: "button", className: "by-result" }, "Sort by result");
     button.setAttribute("aria-pressed", "false");
     button.addEventListener("click", () => {
