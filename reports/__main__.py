@@ -1,4 +1,4 @@
-"""`python -m reports`: tables, tests, figures and the page from the store; `diff`, `explain` and `export` beside it."""
+"""`python -m reports`: tables, tests, figures and the page of a store; `diff`, `explain`, `export`, `site` beside."""
 
 from __future__ import annotations
 
@@ -178,6 +178,23 @@ def new_paper(
     load_paper(folder / name)
     typer.echo(f"fill it in, then name it in a study: papers: [{folder / name}]")
     typer.echo(f"or for one report: python -m reports --against {shlex.quote(str(folder / name))}")
+
+
+@application.app.command()
+@app.command()
+def site(
+    context: typer.Context,
+    stores: Annotated[list[str] | None, typer.Argument(help="Folders or s3:// addresses. Default: store.")] = None,
+    study: StudiesOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the site. Default: site.")] = None,
+    against: AgainstOption = None,
+) -> None:
+    """Write a static site of one or more stores. An index, a page for each study, and its results to download."""
+    from reports.site.site import write_site
+
+    shared = Shared.of(context, None, study, out, against)
+    for path in write_site(stores or [shared.store], shared.out or Path("site"), shared.studies, shared.against):
+        typer.echo(str(path))
 
 
 if __name__ == "__main__":

@@ -112,8 +112,11 @@ class Tests:
         )
 
 
-def study_tests(results: Results, study: str, measure: str = "autoattack") -> list[Tests]:
-    """Against the baseline, then against the best method (once, if they are the same or if there are only the two)."""
+def study_tests(results: Results, study: str, measure: str = "autoattack", *, everyone: bool = False) -> list[Tests]:
+    """Against the baseline, then against the best method (once, if they are the same or if there are only the two).
+
+    With `everyone`, then against each other method too, by T3: it holds for all pairs, whichever a reader looks at.
+    """
     keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
     cells = [cell for cell in map(results.cell, keys) if cell.sample is not None]
     best = best_index(cell.sample for cell in cells)
@@ -130,9 +133,13 @@ def study_tests(results: Results, study: str, measure: str = "autoattack") -> li
     references = [] if baseline is None else [baseline]
     if baseline is None or (baseline != best and len(cells) > 2):
         references.append(best)
-    return [
+    shown = [
         _tests(results, cells, verdicts, reference, reference == best, reference == baseline)
         for reference in references
+    ]
+    others = [place for place in range(len(cells)) if place not in references] if everyone else []
+    return shown + [
+        _tests(results, cells, verdicts, reference, reference == best, False, power=False) for reference in others
     ]
 
 
@@ -143,6 +150,7 @@ def _tests(
     reference: int,
     is_best: bool,
     fixed: bool,
+    power: bool = True,
 ) -> Tests:
     base = cells[reference]
     names = results.labels[base.key.study]
@@ -150,7 +158,9 @@ def _tests(
     if not fixed:
         family = compare_with_best(samples, reference)
         tests = sum(one is not None and one.welch is not None for one in family)
-        at_first = at_next = t3_critical(1 + max(1, tests))
+        at_first: Critical | None
+        at_next: Critical | None
+        at_first = at_next = t3_critical(1 + max(1, tests)) if power else None
     else:
         family = compare_family(samples, reference)
         tests = sum(one is not None and one.welch is not None for one in family)
@@ -170,8 +180,8 @@ def _versus(
     display: str,
     comparison: Comparison,
     verdicts: dict[str, SeedVerdicts],
-    at_first: Critical,
-    at_next: Critical,
+    at_first: Critical | None,  # None: how many seeds would be enough is not asked
+    at_next: Critical | None,
 ) -> Versus:
     assert cell.sample is not None and base.sample is not None
     ours, theirs = (dict(zip(one.seeds, one.sample.values, strict=True)) for one in (cell, base) if one.sample)
@@ -185,8 +195,8 @@ def _versus(
         over_images(verdicts[cell.label], verdicts[base.label]),
         paired_p([ours[seed] for seed in shared], [theirs[seed] for seed in shared]),
         bool((cell if comparison.difference > 0 else base).lost),
-        detectable_difference(cell.sample, base.sample, at_first),
-        seeds_needed(cell.sample, base.sample, at_next) if undecided else None,
+        detectable_difference(cell.sample, base.sample, at_first) if at_first else None,
+        seeds_needed(cell.sample, base.sample, at_next) if undecided and at_next else None,
     )
 
 

@@ -36,9 +36,7 @@ class Tally:
         """Of one step; raises Collapsed, at the latest some steps later, if the loss is no number."""
         self._unsettled.append((loss, len(labels)))
         if logits is not None and len(logits) == len(labels):  # else a method without a forward of the whole batch
-            labels = (
-                labels.argmax(1) if labels.dim() == 2 else labels
-            )  # of mixed images the class with the larger share
+            labels = labels.argmax(1) if labels.dim() == 2 else labels  # of mixed images the larger share
             self.scored += len(labels)
             self.correct += (logits.argmax(1) == labels).sum()
             self.margin += losses.logit_margin(logits, labels).double().sum()

@@ -23,7 +23,7 @@ ATTACKS: Bars = (
     ("autoattack", "AutoAttack", style.VERMILLION, ".."),
 )
 COMPONENTS = ("apgd-ce", "apgd-t", "fab-t", "square")
-PER_ROW = 6
+PER_ROW = 7
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -39,7 +39,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             "no evaluation with AutoAttack or its components", study.command("--set", "evaluation.suite=components")
         )
     rows, columns = style.grid_shape(len(methods), PER_ROW)
-    figure, axes = style.canvas(max(4.5, 0.6 + 1.3 * columns), 0.5 + 2.1 * rows, rows, 1, sharey=True)
+    figure, axes = style.canvas(style.width(0.6 + 1.3 * columns), 0.5 + 1.9 * rows, rows, 1, sharey=True)
     for row, axis in enumerate(axes[:, 0]):
         grouped_bars(axis, methods[row * columns : (row + 1) * columns], attacks, read)
         axis.set_xlim(-0.55, columns - 0.45)

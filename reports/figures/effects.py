@@ -68,7 +68,7 @@ def _panels(effect: Effect, study: StudyView) -> Figure:
             f"no two rows of {paper.display(effect.methods[0])} differ in {effect.varied} alone",
             f"python -m sweep.run --study {effect.study}",
         )
-    figure, axes = style.canvas(7.8, 2.9, 1, 3)
+    figure, axes = style.canvas(style.FULL, 2.9, 1, 3)
     for axis, (title, unit, read) in zip(axes[0], PANELS, strict=True):
         drawn = False
         for index, one in enumerate(series):

@@ -44,7 +44,7 @@ def draw_rates_together(*studies: StudyView) -> tuple[Figure, str]:
         raise Missing("no diagnostics were stored", studies[0].command("--set", "evaluation.diagnostics=true"))
     rows = [_with_values(study, RATES) for study in shown]
     columns = max(map(len, rows))
-    figure, axes = style.canvas(max(7.0, 0.8 + 0.68 * columns), 0.5 + 1.75 * len(rows), len(rows), 1, sharey=True)
+    figure, axes = style.canvas(style.width(0.8 + 0.7 * columns), 0.5 + 1.75 * len(rows), len(rows), 1, sharey=True)
     for study, methods, axis in zip(shown, rows, axes[:, 0], strict=True):
         grouped_bars(axis, methods, RATES, partial(_summaries, 100.0))
         axis.set_xlim(-0.55, columns - 0.45)
@@ -86,7 +86,7 @@ def _bars(study: StudyView, bars: Bars, label: str, factor: float, columns: int)
     shown = [bar for bar in bars if any(read(method, bar[0]).size for method in methods)]
     if not shown:
         raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
-    figure, axes = style.canvas(max(7.0, 0.8 + 0.68 * len(methods)), 3.2)
+    figure, axes = style.canvas(style.width(0.8 + 0.7 * len(methods)), 2.9)
     axis = axes[0, 0]
     grouped_bars(axis, methods, shown, read)
     axis.set_ylabel(label)

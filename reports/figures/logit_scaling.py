@@ -15,7 +15,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     methods = [method for method in study.adversarial_methods if any(method.accuracies(name).size for name in scales)]
     if not methods:
         raise Missing("no evaluation with scaled logits", study.command("--set", "evaluation.suite=logit_scaling"))
-    figure, axes = style.canvas(6.4, 3.6)
+    figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]
     for method in methods:
         points = {alpha: values for name, alpha in scales.items() if (values := method.accuracies(name)).size}
@@ -32,7 +32,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.minorticks_off()
     axis.set_xlabel("logit scale α")
     axis.set_ylabel("robust accuracy (%)")
-    figure.legend(loc="outside right center", fontsize=8)
+    figure.legend(loc="outside right center")
     caption = (
         f"Robust accuracy against PGD on the cross-entropy of α·z, {study.radius}, {study.checkpoint_name}: a "
         "method whose accuracy falls at some α hides its gradients at α = 1. Means with one standard deviation."

@@ -28,7 +28,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
             f"the mean margin over training is needed for {ratio.under.words} and for {ratio.over.words}",
             study.command("--set", "margins=true"),
         )
-    figure, axes = style.canvas(6.2, 3.6)
+    figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]
     found.sort(key=lambda method: (kind[method.method], _weight(method)))
     weights = sorted({_weight(method) for method in found})
@@ -59,7 +59,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("epoch")
     axis.set_ylabel("mean logit margin loss")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center")
+    style.legend_above(figure, *axis.get_legend_handles_labels())
     ratios = [
         f"{last[1, weight] / last[0, weight]:.2f} for w={weight:g}"
         for weight in weights

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 
-PER_ROW = 6
+PER_ROW = 7
 BINS = 60
 # The outermost half percent of a method's images stand in its outermost bins.
 SHOWN = (0.005, 0.995)
@@ -96,7 +96,7 @@ def _spans(panels: list[list[Panel]]) -> tuple[list[Span], frozenset[int]]:
 def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: frozenset[int]) -> Figure:
     depth = max(len(column) for column in panels)
     blocks, columns = style.grid_shape(len(panels), PER_ROW)
-    figure, axes = style.canvas(0.8 + 1.5 * columns, 0.6 + 1.35 * blocks * depth, blocks * depth, columns)
+    figure, axes = style.canvas(style.width(0.8 + 1.3 * columns), 0.6 + 1.3 * blocks * depth, blocks * depth, columns)
     for axis in axes.ravel():
         axis.set_visible(False)
     for index, column in enumerate(panels):
@@ -111,7 +111,7 @@ def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: 
             if row == 0:
                 axis.set_title(panel.method.name, loc="left")
             axis.tick_params(labelbottom=row == len(column) - 1)
-            axis.tick_params(axis="y", labelsize=7, pad=1)
+            axis.tick_params(axis="y", labelsize=8, pad=1)
             axis.xaxis.set_major_locator(FixedLocator([-1, 0, 1]) if spans[index] == PROBABILITIES else MaxNLocator(4))
             axis.yaxis.set_major_locator(MaxNLocator(3))
     figure.supxlabel(label, fontsize=9)
@@ -149,7 +149,7 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     left = average > (edges[0] + edges[-1]) / 2  # away from the line of the mean
     side, x = ("left", 0.03) if left else ("right", 0.98)
     paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}  # where the line is near after all
-    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=7, bbox=paper)
+    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=8, bbox=paper)
     axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars
 
 

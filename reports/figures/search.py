@@ -33,7 +33,7 @@ class ShownCandidate:
 def draw_landscape(study: StudyView) -> tuple[Figure, str]:
     searches = _searches(study)
     rows, columns = style.grid_shape(len(searches), 3)
-    figure, axes = style.canvas(0.6 + 3.3 * columns, 0.5 + 2.9 * rows, rows, columns)
+    figure, axes = style.canvas(style.width(0.6 + 3.1 * columns), 0.5 + 2.9 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
         names = _varied(candidates, study.paper)
         if len(names) >= 2:
@@ -52,7 +52,7 @@ def draw_landscape(study: StudyView) -> tuple[Figure, str]:
 def draw_history(study: StudyView) -> tuple[Figure, str]:
     searches = _searches(study)
     rows, columns = style.grid_shape(len(searches), 3)
-    figure, axes = style.canvas(0.8 + 2.8 * columns, 0.7 + 2.2 * rows, rows, columns)
+    figure, axes = style.canvas(style.width(0.8 + 2.6 * columns), 0.7 + 2.4 * rows, rows, columns)
     for axis, (record, candidates) in zip(axes.ravel(), searches, strict=False):
         _timeline(axis, candidates)
         axis.set_title(study.display(record.label), loc="left")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -17,11 +18,14 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#808080"
 FAINT, PALE = "#D9D9D9", "#F0F0F0"
 
+# Inches. A figure has one of these widths and is shown at one scale, so that all have one size of type.
+FULL, HALF, NARROW = 10.0, 4.85, 3.1
+
 # Applied while a figure is drawn and saved. Names come from users: parse_math off keeps a "$" in one a dollar sign.
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
-    "axes.titlesize": 9.5,
+    "axes.titlesize": 9,
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,7 +38,7 @@ RC: dict[str, Any] = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "legend.frameon": False,
-    "legend.fontsize": 8,
+    "legend.fontsize": 9,
     "lines.linewidth": 1.6,
     "lines.markersize": 5.5,
     "errorbar.capsize": 2.5,
@@ -44,6 +48,7 @@ RC: dict[str, Any] = {
     "text.parse_math": False,
     "svg.hashsalt": "robustsweep",
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # journals refuse type 3
 }
 
 COLORS = {"black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN}
@@ -103,8 +108,8 @@ def plain(name: str, limit: int = 22) -> str:
 
 
 def wrapped(name: str) -> str:
-    """Under a bar there is little width: the wrapper or the parenthesis goes on a line of its own."""
-    return re.sub(r" \(|(?<=.)\+", lambda found: "\n" + found[0].strip(), name, count=1)
+    """Under a bar there is little width: the wrapper, or what is said of the method, goes on a line of its own."""
+    return re.sub(r" \(|(?<=.)\+|(?<=,) ", lambda found: "\n" + found[0].strip(), name, count=1)
 
 
 def mean(values: np.ndarray) -> float:
@@ -121,6 +126,11 @@ def canvas(width: float, height: float, rows: int = 1, columns: int = 1, **optio
     figure = Figure(figsize=(width, height), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def width(needed: float) -> float:
+    """The least of the widths that has so many inches."""
+    return HALF if needed <= HALF else FULL
 
 
 def grid_shape(panels: int, most: int) -> tuple[int, int]:
@@ -155,15 +165,18 @@ def power_label(value: float, _place: int | None = None) -> str:
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """SVG and PNG without dates or versions, so that unchanged numbers give unchanged files.
+def save(figure: Figure, stem: Path, *, pdf: bool = True) -> list[Path]:
+    """SVG, PNG and PDF without dates or versions, so that unchanged numbers give unchanged files.
 
     Printed by the canvases themselves: `savefig` would lay out and draw the figure once more for each format.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    svg, png = stem.with_name(stem.name + ".svg"), stem.with_name(stem.name + ".png")
+    svg, png, printed = (stem.with_name(stem.name + end) for end in (".svg", ".png", ".pdf"))
     # In this order: print_svg leaves the figure at 72 dots per inch.
     FigureCanvasAgg(figure).print_png(str(png), metadata={"Software": None})
     FigureCanvasSVG(figure).print_svg(str(svg), metadata={"Date": None, "Creator": None})
-    return [svg, png]
+    if not pdf:
+        return [svg, png]
+    FigureCanvasPdf(figure).print_pdf(str(printed), metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return [svg, png, printed]

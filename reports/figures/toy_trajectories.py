@@ -1,4 +1,4 @@
-"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta ."""
+"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNGE_KUTTA_UNTIL = 100.0
 
 
 def draw() -> tuple[Figure, str]:
-    figure, axes = style.canvas(7.6, 3.8, 1, 2, width_ratios=(1.5, 1))
+    figure, axes = style.canvas(style.FULL, 3.8, 1, 2, width_ratios=(1.5, 1))
     _margins(axes[0, 0])
     _ratio(axes[0, 1])
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -73,7 +73,7 @@ def _ratio(axis) -> None:
         ratio = toy.ovr_margin_loss(1.0, times) / toy.ce_margin_loss(classes, 1.0, times)
         axis.plot(times, ratio, color=color, linestyle=dash, label=f"K={classes}, w=1")
     axis.axhline(2.0, color=style.GREY, linewidth=1.0, linestyle=":")
-    axis.annotate("limit 2", (times[0], 2.0), (4, 3), textcoords="offset points", fontsize=8, color="#444444")
+    axis.annotate("limit 2", (times[0], 2.0), (4, 3), textcoords="offset points", color="#444444")
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter(style.power_label)
     axis.set_xlim(times[0], times[-1])

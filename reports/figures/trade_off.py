@@ -37,7 +37,7 @@ PLACES = (
 SHARES = (0.08, 0.93, 0.2, 0.3, 0.8, 0.4, 0.7, 0.5, 0.6)
 APART = 0.15  # inches between two lines, at the least
 ON_LINE: dict[str, Any] = {
-    "fontsize": 7.5,
+    "fontsize": 8,
     "color": "#444444",
     "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.5},
 }
@@ -52,7 +52,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
         f"Robust accuracy is that under AutoAttack, {study.radius}, {study.checkpoint_name}; "
         "mean and one standard deviation over seeds. Along a dashed line the sum of both is constant."
     )
-    return _draw([study], 6.4, 4.6), caption
+    return _draw([study], style.width(0.6 * len(study.adversarial_methods)), 4.4), caption
 
 
 def draw_together(*studies: StudyView) -> tuple[Figure, str]:
@@ -61,7 +61,7 @@ def draw_together(*studies: StudyView) -> tuple[Figure, str]:
         f"Robust accuracy is that under AutoAttack; mean and one standard deviation over seeds. {'; '.join(settings)}. "
         "Hollow points are combinations. Along a dashed line the sum of both is constant."
     )
-    return _draw(studies, 8.6, 6.2), caption
+    return _draw(studies, style.FULL, 6.2), caption
 
 
 def _draw(studies: Sequence[StudyView], width: float, height: float) -> Figure:
@@ -129,7 +129,7 @@ def _place_names(figure: Figure, axis: Axes, points: list[Point], sums: list[flo
         _put(axis, f"sum {total:.1f}", [((x, total - x), (0, 0), "center", "center") for x in along], taken, **ON_LINE)
     for method, clean, robust in points:
         where = float(clean.mean()), float(robust.mean())
-        _put(axis, method.name, [(where, *place) for place in PLACES], taken, fontsize=8.5)
+        _put(axis, method.name, [(where, *place) for place in PLACES], taken)
 
 
 def _put(axis: Axes, text: str, places: list[Place], taken: list[Bbox], **options: Any) -> None:

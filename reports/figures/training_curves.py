@@ -27,8 +27,10 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     methods = [method for method in study.methods if shown and method.curves(shown)]
     if shown is None:
         raise Missing("no trial of the study has ended", study.command())
-    rows, columns = style.grid_shape(len(methods), 4)
-    figure, axes = style.canvas(1.0 + 1.95 * columns, 0.7 + 1.75 * rows, rows, columns, sharex=True, sharey=True)
+    rows, columns = style.grid_shape(len(methods), 5)
+    figure, axes = style.canvas(
+        style.width(0.6 + 1.9 * columns), 0.7 + 1.6 * rows, rows, columns, sharex=True, sharey=True
+    )
     handles: dict[str, object] = {}
     epochs = _shown_epochs(study)
     for axis, method in zip(axes.ravel(), methods, strict=False):

@@ -26,7 +26,8 @@ CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best 
 class ReportFigure:
     """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`.
 
-    `together` draws the same of several studies in one picture; which studies, a paper's `together` says.
+    `together` draws the same of several studies in one picture; which studies, a paper's `together` says. `narrow`
+    draws it again for the page on a phone.
     """
 
     place: int  # on the page, among the others
@@ -35,6 +36,7 @@ class ReportFigure:
     draw: Callable[..., tuple[Figure, str]]
     needs_study: bool = True
     together: Callable[..., tuple[Figure, str]] | None = None
+    narrow: Callable[..., Figure] | None = None
 
 
 class Missing(Exception):

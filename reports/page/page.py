@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,68 +17,97 @@ from reports.claims import judge as claims
 from reports.claims.sources import Ours
 from reports.decisions import NOTE as SEQUENTIAL
 from reports.decisions import decisions
-from reports.figures.draw import read_index
 from reports.names import attack_name, ranking_words, setting
+from reports.page.pictures import Picture, first_sentence, read_pictures
 from reports.page.tables import PageTable, page_table, shorter
-from reports.page.trials import FailedTrial, failed_trials, study_trials
+from reports.page.trials import FailedTrial, MethodTrials, failed_trials, study_trials
 from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
-from reports.tables.table import Table, headline_measure, p_text, signed
+from reports.tables.table import Key, Table, headline_measure, p_text, signed
 from sweep.store import layout
 from sweep.store.records import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
-# A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
-LARGEST_SVG = 80_000
+REFRESH_SECONDS = 60
+# Each method can be compared with each other while these are so many; else with the baseline and the best alone.
+MOST_REFERENCES = 24
 
 
-def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path], out: Path) -> Path:
-    """Write `out`/report.html. `figures` are the files of `draw_all`; captions come from the index beside them."""
+@dataclass(frozen=True)
+class Download:
+    """A file beside the page, by its relative address."""
+
+    address: str
+    words: str
+    bytes: int
+
+    @property
+    def size(self) -> str:
+        return f"{self.bytes / 1e6:.1f} MB" if self.bytes >= 1e6 else f"{max(1, round(self.bytes / 1e3))} kB"
+
+
+def write_page(
+    results: Results,
+    tables: Sequence[Table],
+    figures: Sequence[Path],
+    out: Path,
+    *,
+    running: bool = False,
+    home: str = "",
+    downloads: Sequence[Download] = (),
+) -> Path:
+    """Write `out`/report.html. `figures` are the files of `draw_all`; captions come from the index beside them.
+
+    A page of a sweep that is `running` looks for a newer one of itself. As a part of a site it has a way `home`, and
+    `downloads` beside it.
+    """
     data = results.data
     trials = {name: study_trials(results, name, index) for index, name in enumerate(data.manifests)}
     targets = {(name, one.label): one.id for name, found in trials.items() for one in found}
     shown = [table for table in tables if table.planned]
     pages = [(table, page_table(table, f"table-{index}", targets)) for index, table in enumerate(shown)]
-    entries = _figures(figures)
+    pictures = read_pictures(figures)
+    drawn = [one for one in pictures if one.uri]
     studies = []
     for index, (name, manifest) in enumerate(data.manifests.items()):
         own = [(table, page) for table, page in pages if table.number is None and _study_of(table) == name]
-        drawn = [entry for entry in entries if entry["study"] == name and entry["uri"]]
+        mine = [one for one in drawn if one.entry.study == name]
         measure = headline_measure(own[0][0]) if own else "autoattack"
-        tests = study_tests(results, name, measure)
+        tests = study_tests(results, name, measure, everyone=len(results.labels[name]) <= MOST_REFERENCES)
+        searches = _searches(results, name)
         studies.append(
             {
                 "id": f"study-{index}",
                 "name": name,
                 "title": results.title(name),
                 "setting": setting(manifest),
-                "facts": _facts(results, name),
                 "tables": [shorter(page, results.title(name)) for _, page in own],
-                "hero": next((entry for entry in drawn if entry["name"] == "hero"), None),
-                "figures": [entry for entry in drawn if entry["name"] != "hero"],
+                "hero": next((one for one in mine if one.entry.name == "hero"), None),
+                "figures": [one for one in mine if one.entry.name != "hero"],
+                "measure": measure,
+                "results": _results(results, name, measure, trials[name]),
+                "sections": _sections(own, tests, mine, searches),
                 "tests": tests,
                 "decisions": decisions(results, name),
-                "winners": _winners(own),
-                "ranking": " ".join(ranking_words(measure)),
-                "reference": tests[0].reference_display if tests else "",
-                "verdicts": _verdicts(tests),
-                "lacking": [entry for entry in entries if entry["study"] == name and not entry["uri"]],
+                **summary(results, name, own[0][0] if own else None, tests),
+                "lacking": [one.entry for one in pictures if one.entry.study == name and not one.uri],
                 "differences": differences(manifest, results.labels[name]),
-                "searches": _searches(results, name),
+                "searches": searches,
                 "trials": trials[name],
             }
         )
     failed: list[FailedTrial] = failed_trials(results)
-    html = _render(
+    html = render(
+        "report.html",
         studies=studies,
         paper=[page for table, page in pages if table.number is not None],
-        general=[entry for entry in entries if entry["uri"] and entry["name"] in results.paper.theory],
-        together=[
-            entry
-            for entry in entries
-            if entry["uri"] and entry["study"] is None and entry["name"] not in results.paper.theory
-        ],
+        general=[one for one in drawn if one.entry.name in results.paper.theory],
+        together=[one for one in drawn if one.entry.study is None and one.entry.name not in results.paper.theory],
+        written=datetime.now(UTC) if running else None,
+        refresh=REFRESH_SECONDS,
+        home=home,
+        downloads=downloads,
         citation=" ".join(paper.citation for paper in results.papers),
         sequential=SEQUENTIAL,
         claims=_claims(results),
@@ -90,19 +120,19 @@ def write_page(results: Results, tables: Sequence[Table], figures: Sequence[Path
     return path
 
 
-def _render(**content: Any) -> str:
+def render(template: str, folder: Path = TEMPLATES, **content: Any) -> str:
     """Autoescape is on for every template; only our own style sheet and script are put in as they are."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"p": p_text, "attack": attack_name, "signed": signed}
+    environment.filters |= {"p": p_text, "attack": attack_name, "signed": signed, "first_sentence": first_sentence}
     style = (TEMPLATES / "report.css").read_text("utf-8")
     script = (TEMPLATES / "report.js").read_text("utf-8")
-    return environment.get_template("report.html").render(
+    return environment.get_template(template).render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_csp_hash(style),
@@ -137,11 +167,19 @@ def _claim_group(title: str, note: str, judged: list[claims.Claim]) -> dict[str,
     return {"title": title, "note": note, "judged": known, "open": [one for one in judged if one not in known]}
 
 
-def _winners(own: list[tuple[Table, PageTable]]) -> list[tuple[str, str]]:
+def summary(results: Results, study: str, main: Table | None, tests: list[Tests]) -> dict[str, Any]:
+    """What a study comes to, in the words of one sentence; `main` is its first table."""
+    return {
+        "facts": _facts(results, study),
+        "winners": _winners(main) if main else [],
+        "ranking": " ".join(ranking_words(headline_measure(main) if main else "autoattack")),
+        "reference": tests[0].reference_display if tests else "",
+        "verdicts": _verdicts(tests),
+    }
+
+
+def _winners(main: Table) -> list[tuple[str, str]]:
     """The best of the main table's first row; a single method is no winner."""
-    if not own:
-        return []
-    main = own[0][0]
     cells = main.blocks[0].rows[0].cells
     return [(column.header, cell.text) for column, cell in zip(main.columns, cells, strict=True) if cell.best]
 
@@ -175,21 +213,29 @@ def _facts(results: Results, study: str) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Sequence[Path]) -> list[dict[str, Any]]:
-    """The index of what was drawn, each figure as a data address."""
-    if not figures:
-        return []
-    folder = figures[0].parent
-    entries = []
-    for entry in read_index(folder):
-        uri = ""
-        if entry.files:
-            svg, png = (folder / name for name in entry.files)
-            chosen = svg if svg.stat().st_size <= max(LARGEST_SVG, png.stat().st_size) else png
-            kind = "image/svg+xml" if chosen is svg else "image/png"
-            uri = f"data:{kind};base64,{base64.b64encode(chosen.read_bytes()).decode()}"
-        entries.append({**asdict(entry), "uri": uri})
-    return entries
+def _results(results: Results, study: str, measure: str, trials: list[MethodTrials]) -> dict[str, tuple[str, str]]:
+    """By id of a method's trials: its headline number as shown, and as what it is sorted by."""
+    found = {}
+    for one in trials:
+        cell = results.cell(Key(study, one.label, measure, results.epsilon(study)))
+        found[one.id] = (cell.text, f"{cell.sample.mean:.6f}" if cell.sample else "")
+    return found
+
+
+def _sections(
+    own: list[tuple[Table, PageTable]], tests: list[Tests], figures: list[Picture], searches: list[dict[str, Any]]
+) -> list[tuple[str, str]]:
+    """Of one study, for the contents: the end of the section's id, and its heading."""
+    sections = {
+        "results": ("Results", bool(own)),
+        "sure": ("How sure is that?", bool(tests)),
+        "tables": ("More tables", len(own) > 1),
+        "figures": ("Figures", any(one.entry.name != "hero" for one in figures)),
+        "protocol": ("Differences in protocol", True),
+        "searches": ("Searches", bool(searches)),
+        "trials": ("Trials", True),
+    }
+    return [(name, heading) for name, (heading, present) in sections.items() if present]
 
 
 def _searches(results: Results, study: str) -> list[dict[str, Any]]:

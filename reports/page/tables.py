@@ -36,6 +36,7 @@ class PageTable:
     heads: tuple[str, ...]
     bodies: tuple[Body, ...]
     notes: tuple[str, ...]
+    best: str = "highest"
 
 
 def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> PageTable:
@@ -57,7 +58,7 @@ def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> 
             for block in table.blocks
         )
         heads = tuple(column.header for column in table.columns)
-        return PageTable(name, title, table.corner or "Method", (), heads, bodies, table.notes)
+        return PageTable(name, title, table.corner or "Method", (), heads, bodies, table.notes, table.best)
     rows = [(block.header, row) for block in table.blocks for row in block.rows]
     bodies = tuple(
         Body(
@@ -74,7 +75,7 @@ def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> 
     groups = spans if any(header for header, _ in spans) else ()
     # What stands in a row of the paper's layout stands in a column here.
     notes = tuple(re.sub(r"(of its|within the) row", r"\1 column", note) for note in table.notes)
-    return PageTable(name, title, "Method", groups, tuple(row.header for _, row in rows), bodies, notes)
+    return PageTable(name, title, "Method", groups, tuple(row.header for _, row in rows), bodies, notes, table.best)
 
 
 def shorter(page: PageTable, study: str) -> PageTable:

@@ -32,6 +32,7 @@ class MethodTrials:
     evaluations: tuple[tuple[str, tuple[str, ...]], ...]
     warnings: tuple[str, ...]
     commands: tuple[str, ...]
+    statuses: tuple[str, ...]  # that its trials have, each once
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
                 evaluations=lines,
                 warnings=warnings,
                 commands=tuple(dict.fromkeys(str(row["command"]) for row in rows if _known(row["command"]))),
+                statuses=tuple(dict.fromkeys(str(row["status"]) for row in rows)),
             )
         )
     return found

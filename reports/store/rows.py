@@ -13,7 +13,18 @@ OUTSIDE = "outside"  # in place of a method and of a checkpoint
 
 CELL_COLUMNS = [
     *("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "config"),
-    *("checkpoints", "metrics", "last_epoch", "versions", "commit", "device", "wall_seconds", "command", "log"),
+    *(
+        "checkpoints",
+        "metrics",
+        "last_epoch",
+        "chosen_epochs",
+        "versions",
+        "commit",
+        "device",
+        "wall_seconds",
+        "command",
+        "log",
+    ),
 ]
 EVALUATION_COLUMNS = [
     *(
@@ -76,10 +87,13 @@ def with_outside(rows: list[Row], outside: list[tuple[RowRecord, Manifest]]) -> 
 
 
 def trial_row(record: TrialRecord) -> Row:
-    """Without its curve, which is nearly all of it; the last epoch's row is kept."""
+    """Without its curve, which is nearly all of it; the rows of the last epoch and of each checkpoint's are kept."""
     kept = {"trial", "status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device"}
     row = record.model_dump(mode="json", include={*kept, "wall_seconds", "command", "log"})
-    return {**row, "trial": layout.short(record.trial), "last_epoch": record.curve[-1] if record.curve else {}}
+    curve = record.curve
+    chosen = {name: curve[one.epoch] for name, one in record.checkpoints.items() if 0 <= one.epoch < len(curve)}
+    trial = layout.short(record.trial)
+    return {**row, "trial": trial, "last_epoch": curve[-1] if curve else {}, "chosen_epochs": chosen}
 
 
 def evaluation_row(record: EvaluationRecord) -> Row:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from reports.names import attack_name, setting
+from reports.overfitting import cell as overfitting_cell
+from reports.overfitting import declines
 from reports.results import Results
 from reports.tables.caption import checkpoint_note, checkpoint_text, finish, margins_note, outside_notes, tuning_notes
 from reports.tables.corruptions import corruptions_table
@@ -56,6 +58,10 @@ def main_table(results: Results, study: str) -> Table:
     present = planned | {name for name, _ in results.attacks(study, checkpoint)}
     measures = [name for name in MAIN_MEASURES if name in present] or ["clean"]
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
+    lost = declines(results, study)
+    for one in lost:
+        found = tuple(overfitting_cell(results, one, label) for label in labels)
+        rows.append(Row(one.header, found, compared=False))
     title = f"{results.title(study)}: robust and clean accuracy"
     table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
     count = " or ".join(f"{number:,}" for number in results.images(table.cells()))
@@ -66,7 +72,7 @@ def main_table(results: Results, study: str) -> Table:
     ]
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
-    return _finish(results, table, notes)
+    return _finish(results, table, [*notes, *(one.note for one in lost)])
 
 
 def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table | None:

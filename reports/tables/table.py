@@ -148,6 +148,7 @@ class Column:
 class Row:
     header: str
     cells: tuple[TableCell, ...]
+    compared: bool = True  # else none of its cells is the best
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,8 @@ def with_best(table: Table) -> Table:
     for block in table.blocks:
         grid = [list(row.cells) for row in block.rows]
         for family in _families(table, grid):
+            if table.compare != "column" and not block.rows[family[0][0]].compared:
+                continue
             marked = _mark([grid[y][x] for y, x in family], table.best)
             for (y, x), cell in zip(family, marked, strict=True):
                 grid[y][x] = cell

@@ -32,7 +32,7 @@ def without_figures() -> None:
         return []
 
     draw.draw_all = no_figures
-    page.write_page = lambda results, tables, drawn, out: out / "tables.md"
+    page.write_page = lambda results, tables, drawn, out, **_: out / "tables.md"
 
 
 def _call(words: list[str], folder: Path, prepare: Callable[[], None] | None) -> None:

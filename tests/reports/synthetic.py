@@ -116,7 +116,10 @@ def _write_trial(store, study, trial, label, seed, config, entry, *, broken: boo
     facts: dict[str, Any] = {
         "config": config.model_copy(update={"seed": seed}),
         "curve": () if broken else _curve(label, seed, entry),
-        "checkpoints": {"last": {"epoch": EPOCHS - 1, "sha256": "c" * 64}},
+        "checkpoints": {
+            "last": {"epoch": EPOCHS - 1, "sha256": "c" * 64},
+            "best_test": {"epoch": 18 + seed, "sha256": "c" * 64},
+        },
         "versions": VERSIONS,
         "commit": "0123456789abcdef",
         "device": "cpu (2 threads)",

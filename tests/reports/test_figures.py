@@ -55,34 +55,45 @@ def view(full_store) -> StudyView:
 
 
 def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
-    first = draw_all(results_of(full_store), tmp_path / "first")
+    first = draw_all(results_of(full_store), tmp_path / "first", pdf=False)
     entries = read_index(tmp_path / "first")
     assert [entry.name for entry in entries] == [figure.name for figure in declared(PAPER)]
     assert [entry.name for entry in entries if not entry.files] == []
     assert all(entry.caption and entry.title for entry in entries)
-    assert len(first) == 2 * len(entries) + 1
+    assert {entry.width for entry in entries} == {style.FULL, style.HALF}
+    assert {entry.name for entry in entries if entry.narrow} == {"hero", "overfitting"}
+    assert len(first) == 2 * (len(entries) + 2) + 1
     for path in first:
         if path.suffix == ".svg":
             ElementTree.parse(path)
             assert b"<dc:date>" not in path.read_bytes()
         elif path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
-    second = draw_all(results_of(full_store), tmp_path / "second")
+    second = draw_all(results_of(full_store), tmp_path / "second", pdf=False)
     assert [a.name for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()] == []
 
 
 def test_a_png_has_160_pixels_to_the_inch(tmp_path):
     figure, _ = style.canvas(7.6, 2.5)
-    svg, png = style.save(figure, tmp_path / "one")
+    svg, png = style.save(figure, tmp_path / "one", pdf=False)
     assert [int.from_bytes(png.read_bytes()[start : start + 4]) for start in (16, 20)] == [1216, 400]
     assert (ElementTree.parse(svg).getroot().get("width") or "").startswith("547.2")
+
+
+def test_a_pdf_has_no_date_and_fonts_that_journals_take(view, tmp_path):
+    figures = [hero.draw(view)[0], hero.draw(view)[0]]
+    first, second = (style.save(figure, tmp_path / str(number))[2] for number, figure in enumerate(figures))
+    content = first.read_bytes()
+    assert first.suffix == ".pdf" and content.startswith(b"%PDF") and content == second.read_bytes()
+    assert b"/CreationDate" not in content and b"/TrueType" in content or b"/Type0" in content
+    assert b"/Type3" not in content
 
 
 def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_path):
     store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, search=False)
     for path in store.paths("trials") + store.paths("evaluations") + store.paths("diagnostics"):
         store.delete(path)
-    draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    draw_all(results_of(tmp_path / "store"), tmp_path / "out", pdf=False)
     toy, *others = read_index(tmp_path / "out")
     assert toy.files
     assert len(others) == len(declared(PAPER)) - 1
@@ -93,7 +104,7 @@ def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_
 
 def test_an_empty_store_gives_the_toy_problem_only(tmp_path):
     QuickStore(tmp_path / "store").write("readme", b"")
-    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out", pdf=False)
     assert [path.name for path in drawn] == ["toy_trajectories.svg", "toy_trajectories.png", "index.json"]
 
 
@@ -193,7 +204,7 @@ def test_the_rates_of_several_studies_stand_in_one_picture_on_one_scale(tmp_path
 
 def test_a_figure_of_several_studies_needs_two_and_says_which_are_not_stored(tmp_path):
     write_two(tmp_path / "store", WRN, AWP, diagnostics=False, seeds=(0,))
-    draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    draw_all(results_of(tmp_path / "store"), tmp_path / "out", pdf=False)
     (entry,) = [one for one in read_index(tmp_path / "out") if one.study is None and one.name not in PAPER.theory]
     assert entry.name == "trade_off_combinations" and len(entry.files) == 2
     assert "Not in the store: cifar10_seat, cifar10_ddpm (`python -m sweep.run --study cifar10_seat`)" in entry.caption
@@ -386,7 +397,7 @@ def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
 def test_one_seed_and_hostile_names_still_give_wellformed_files(tmp_path):
     methods = {HOSTILE: (HOSTILE, "at", {}, *synthetic.METHODS["at"][3:]), "sovr": synthetic.METHODS["sovr"]}
     synthetic.write_store(tmp_path / "store", title=HOSTILE, methods=methods, seeds=(5,), failed=())
-    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out")
+    drawn = draw_all(results_of(tmp_path / "store"), tmp_path / "out", pdf=False)
     assert len(drawn) > 20
     for path in drawn:
         if path.suffix == ".svg":

@@ -60,7 +60,7 @@ def test_hyperparameters_that_are_no_numbers_do_not_stop_the_figures(tmp_path):
     record = store.search_record("synthetic-sovr")
     record.candidates[1].hyperparameters["M"] = "many"
     store.write_record(record)
-    drawn = {path.name for path in draw_all(results_of(store), tmp_path / "plots")}
+    drawn = {path.name for path in draw_all(results_of(store), tmp_path / "plots", pdf=False)}
     assert {"synthetic-search_landscape.svg", "synthetic-margin_trajectories.svg"} <= drawn
 
 

@@ -92,7 +92,7 @@ def test_every_cell_leads_to_its_trials(page):
 
 
 def test_trials_name_seed_hyperparameters_commit_versions_device_and_time(page):
-    (block,) = re.findall(r'<details class="trials" id="trials-0-8">.*?</pre></details>', page, re.DOTALL)
+    (block,) = re.findall(r'<details class="trials" id="trials-0-8" .*?</pre></details>', page, re.DOTALL)
     text = Reader(block).text
     for expected in ("M = 40, lam = 0.4", "0123456789ab", "torch 2.13.0", "cpu (2 threads)", "62 s", "--methods sovr",
                      trial_hash("synthetic", "sovr", 1)[:16]):  # fmt: skip
@@ -103,7 +103,7 @@ def test_tables_show_the_numbers_of_the_report_with_methods_down(page, tmp_path)
     synthetic.write_store(tmp_path / "store")
     results = results_of(tmp_path / "store")
     main = study_tables(results, "synthetic")[0]
-    (shown,) = re.findall(r'<table class="results sortable" id="table-0".*?</table>', page, re.DOTALL)
+    (shown,) = re.findall(r'<table class="results sortable copied" id="table-0".*?</table>', page, re.DOTALL)
     rows = {row[0]: row[1] for row in re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', shown, re.DOTALL)}
     assert list(rows) == [column.header for column in main.columns]
     for index, column in enumerate(main.columns):

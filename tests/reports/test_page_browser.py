@@ -1,14 +1,17 @@
 """The page in a real Chromium: sorting, dialog, keyboard, phone, dark, print, and nothing hostile runs."""
 
+import re
 import shutil
 
 import pytest
 import synthetic
 from hand_made import results_of
 
+from reports import write_reports
 from reports.figures.draw import draw_all
 from reports.page.page import write_page
 from reports.tables.study import study_tables
+from sweep.store.leases import take
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -25,7 +28,7 @@ def report(tmp_path_factory):
     methods[HOSTILE] = (HOSTILE, "mart", {HOSTILE: 1}, *synthetic.METHODS["mart"][3:])
     synthetic.write_store(folder / "store", methods=methods, title=f"Synthetic {HOSTILE}", failed=(("gairat", 1),))
     results = results_of(folder / "store")
-    drawn = draw_all(results, folder / "figures")
+    drawn = draw_all(results, folder / "figures", pdf=False)
     return write_page(results, study_tables(results, "synthetic"), drawn, folder)
 
 
@@ -127,10 +130,132 @@ def test_a_phone_scrolls_tables_and_not_the_page(open_page):
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
 
 
-def test_figures_are_really_drawn(open_page):
-    page = open_page()
-    sizes = page.locator("figure img").evaluate_all("all => all.map(e => e.complete && e.naturalWidth)")
+def test_on_a_phone_every_column_is_reached_and_the_hero_is_another_drawing(open_page):
+    page = open_page(viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
+    hidden = """boxes => boxes.filter(box => {
+        box.scrollLeft = box.scrollWidth;
+        const cells = [...box.querySelectorAll("tr")].map(row => row.lastElementChild).filter(cell => cell);
+        return cells.some(cell => cell.getBoundingClientRect().right > box.getBoundingClientRect().right + 1);
+    }).length"""
+    assert page.locator(".scroll:visible").count() > 3
+    assert page.locator(".scroll:visible").evaluate_all(hidden) == 0
+    hero = page.locator("figure.redrawn img").first
+    assert hero.evaluate("e => e.currentSrc !== e.src && e.getBoundingClientRect().width <= 390")
+    wide = open_page()
+    assert wide.locator("figure.redrawn img").first.evaluate("e => e.currentSrc === e.src")
+
+
+def test_figures_are_really_drawn_and_have_one_size_of_type(open_page):
+    page = open_page(viewport={"width": 1400, "height": 900})
+    images = page.locator("figure img")
+    sizes = images.evaluate_all("all => all.map(e => e.complete && e.naturalWidth)")
     assert len(sizes) >= 10 and all(size > 100 for size in sizes)
+    # Each is drawn 10 or 4.85 inches wide with the same type: shown at one scale, it has one size.
+    widths = images.evaluate_all("all => all.map(e => e.getBoundingClientRect().width)")
+    assert {round(width) for width in widths} == {1100, 534} or max(
+        abs(width / (1100 if width > 700 else 533.5) - 1) for width in widths
+    ) < 0.03
+
+
+def test_the_contents_lead_to_every_section(open_page):
+    page = open_page()
+    targets = page.locator("#contents a").evaluate_all("all => all.map(e => e.hash.slice(1))")
+    assert {"study-0", "study-0-results", "study-0-sure", "study-0-trials", "claims", "failed"} <= set(targets)
+    tops = [page.locator(f"#{target}").bounding_box()["y"] for target in targets]
+    assert tops == sorted(tops)
+
+
+def test_one_table_of_tests_compares_with_the_method_that_is_chosen(open_page):
+    page = open_page()
+    table, choice = page.locator("#study-0-tests-table"), page.locator("select.reference")
+    bodies = table.locator("tbody")
+    assert bodies.count() == 6 and [bodies.nth(i).is_visible() for i in range(6)].count(True) == 1
+    assert "against AT" in table.inner_text() and "Holm" in table.inner_text()
+    choice.select_option(label="GAIRAT")
+    text = table.inner_text()
+    assert "against GAIRAT" in text and "T3" in text and "against AT" not in text
+    row = table.locator("tbody:visible tr", has=page.locator("th", has_text=re.compile("^AT$")))
+    assert row.inner_text().split()[1].startswith("+")  # AT is above GAIRAT, which is above nothing
+
+
+def test_a_table_is_copied_as_it_stands_in_three_forms(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    tools = page.locator("#table-0").locator("xpath=../preceding-sibling::*[1]")
+    tools.get_by_role("button", name="Sort by result").click()
+    best = max(numbers(page))
+    assert numbers(page)[0] == best
+    copied = {}
+    for form in ("LaTeX", "CSV", "Markdown"):
+        tools.get_by_role("button", name=form).click()
+        tools.get_by_role("button", name="Copied").wait_for()
+        copied[form] = page.evaluate("navigator.clipboard.readText()")
+    first = column(page, 1)[0]
+    assert first in copied["CSV"].splitlines()[1] and copied["CSV"].startswith("Method,AutoAttack,PGD-20,Clean")
+    assert f"**{first}**" in copied["Markdown"].splitlines()[2] and copied["Markdown"].count("\n|") == 7
+    assert rf"\textbf{{{first.replace('±', '$' + chr(92) + 'pm$')}}}" in copied["LaTeX"]
+    assert copied["LaTeX"].count(r"\\") == 7 and r"\bottomrule" in copied["LaTeX"]
+    assert r"<img" not in copied["Markdown"].replace(r"\<img", "")  # a hostile name is no markup
+    tools.get_by_role("button", name="Sort by result").click()
+    assert numbers(page) != sorted(numbers(page), reverse=True)
+
+
+def test_trials_are_searched_filtered_and_ordered(open_page):
+    page = open_page()
+    trials, box = page.locator(".all-trials > .trials"), page.locator(".filter")
+    shown = lambda: [text.split()[0] for text in page.locator(".all-trials > .trials:visible b").all_inner_texts()]  # noqa: E731
+    assert trials.count() == 6 and "6 of 6" in box.inner_text()
+    box.get_by_label("Search").fill("lam 0.4")
+    assert set(shown()) == {"SOVR", "SOVR+AWP"} and "2 of 6" in box.inner_text()
+    box.get_by_label("Search").fill("")
+    box.get_by_label("Status").select_option("failed")
+    assert shown() == ["GAIRAT"]
+    box.get_by_label("Status").select_option("any status")
+    box.get_by_label("Order").select_option("result")
+    assert shown()[0] == "SOVR+AWP" and shown()[-1] == "GAIRAT"
+
+
+def test_a_figure_is_enlarged_and_closed_by_key(open_page):
+    page = open_page(viewport={"width": 1400, "height": 900})
+    small = page.locator("figure.half img").first.bounding_box()["width"]
+    page.locator("figure.half .enlarge").first.click()
+    image = page.locator("#enlarged img")
+    image.wait_for()
+    assert image.evaluate("e => e.getBoundingClientRect().width") > 1.5 * small
+    page.keyboard.press("Escape")
+    assert not page.locator("#enlarged").is_visible()
+
+
+def test_captions_are_short_until_more_is_asked_for_or_they_are_printed(open_page):
+    page = open_page()
+    caption = page.locator("figcaption", has_text="PGD-20 against AutoAttack").first
+    assert "takes away" not in caption.inner_text()
+    caption.locator("summary").click()
+    assert "takes away" in caption.inner_text()
+    assert page.locator("details.more:not([open])").count() > 3
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details.more:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details.more:not([open])").count() > 3
+
+
+def test_while_a_sweep_runs_the_page_looks_for_newer_numbers_until_there_are_none(browser, tmp_path):
+    store = synthetic.write_store(tmp_path / "store", methods={"at": synthetic.METHODS["at"]}, diagnostics=False)
+    with take(store, "cell"):
+        write_reports(store.uri, None, tmp_path, figures=False)
+    path = tmp_path / "report.html"
+    running = path.read_text("utf-8").replace('data-refresh="60"', 'data-refresh="0.2"')
+    path.write_text(running, "utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert "A sweep is running" in page.locator("#running").inner_text()
+    with page.expect_navigation():
+        path.write_text(running.replace("Synthetic, small CNN", "Newer numbers"), "utf-8")
+    assert "Newer numbers" in page.locator("#content").inner_text()
+    path.write_text(re.sub(r'data-written="[^"]*"', 'data-written="2020-01-01T00:00:00+00:00"', running), "utf-8")
+    page.get_by_text("the sweep may have stopped").wait_for()
+    page.close()
+    write_reports(store.uri, None, tmp_path / "after", figures=False)
+    assert not (tmp_path / "after" / "report.html").exists()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -146,7 +271,9 @@ def test_both_colour_schemes_have_readable_contrast(open_page, scheme):
             return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
         });
     }"""
-    ratios = page.evaluate(luminance, "p, td, th, h2, figcaption, nav a, .verdict, .hole, small")
+    ratios = page.evaluate(
+        luminance, "p, td, th, h2, figcaption, nav a, .verdict, .hole, small, .note, .tools button, .filter label"
+    )
     assert len(ratios) > 50 and min(ratios) >= 4.5
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")

@@ -9,6 +9,7 @@ import synthetic
 from hand_made import QuickStore, add_diagnostics, add_evaluation, add_study, add_trial, results_of, trial_hash
 
 from reports import write_reports
+from reports.figures import style
 from reports.figures.draw import draw_all
 from reports.page.page import write_page
 from reports.store.load import broken_manifests, load
@@ -134,6 +135,11 @@ def test_diagnostics_are_read_without_pickle(store):
     assert [problem.path for problem in data.problems] == [harmful.path]
 
 
+def drawn_and_not_kept(figure, stem, *, pdf):
+    """To encode a picture takes longer than all that reads its numbers."""
+    return []
+
+
 def flipped(content: bytes) -> bytes:
     return content[:200] + bytes([content[200] ^ 1]) + content[201:]
 
@@ -142,7 +148,7 @@ def flipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     "damage", [lambda content: b"", lambda content: content[:100], flipped, None], ids=["empty", "cut", "bit", "gone"]
 )
-def test_damaged_arrays_are_a_problem_and_the_report_is_made(tmp_path, checked, damage):
+def test_damaged_arrays_are_a_problem_and_the_report_is_made(tmp_path, monkeypatch, checked, damage):
     methods = {label: synthetic.METHODS[label] for label in ("at", "sovr")}
     store = synthetic.write_store(tmp_path / "store", methods=methods, seeds=(0,), search=False, failed=())
     paths = [path for path in store.paths("diagnostics") if path.endswith(".json")]
@@ -154,7 +160,8 @@ def test_damaged_arrays_are_a_problem_and_the_report_is_made(tmp_path, checked, 
         else:
             store.write(record.arrays_path, damage(store.read(record.arrays_path)))
     results = results_of(store)
-    draw_all(results, tmp_path / "plots")
+    monkeypatch.setattr(style, "save", drawn_and_not_kept)
+    draw_all(results, tmp_path / "plots", pdf=False)
     assert {problem.path for problem in results.data.problems} <= set(paths) and results.data.problems
     assert all(problem.reason for problem in results.data.problems)
     page = write_page(results, [], [], tmp_path).read_text("utf-8")
@@ -189,6 +196,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path, monkeypatch, folder):
         return read(self, path)
 
     monkeypatch.setattr(FolderStore, "read", refused)
+    monkeypatch.setattr(style, "save", drawn_and_not_kept)
     write_reports(store.uri, None, tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert unreadable in page and "Permission denied" in page
@@ -200,7 +208,7 @@ def test_a_record_that_vanishes_while_the_figures_are_drawn_leaves_a_hole(tmp_pa
     results = results_of(store)
     for path in store.paths("trials") + store.paths("evaluations"):
         store.delete(path)
-    draw_all(results, tmp_path / "plots")
+    draw_all(results, tmp_path / "plots", pdf=False)
     assert results.data.curve(trial_hash("synthetic", "at", 0)).empty
 
 

@@ -69,3 +69,27 @@ def test_what_looks_better_with_a_lost_seed_stays_undecided_and_is_marked(store)
     assert rows["ewat"].verdict == "worse"  # what was lost cannot have made it look worse than it is
     text = document.tests_text(test)
     assert "SOVR‡ (n=3)" in text and "EWAT§ (n=3)" in text
+
+
+def test_everyone_can_be_the_reference_and_only_the_baseline_is_tested_by_holm(tmp_path):
+    store = QuickStore(tmp_path)
+    accuracies: dict[str, list[float | None]] = {
+        "at": [0.480, 0.482, 0.478],
+        "sovr": [0.494, 0.497, 0.491],
+        "mail": [0.40, 0.41, 0.42],
+    }
+    add_study(store, "digits", accuracies)
+    results = results_of(store)
+    tests = study_tests(results, "digits", everyone=True)
+    assert [(one.reference, one.fixed, one.is_best) for one in tests] == [
+        ("at", True, False),
+        ("sovr", False, True),
+        ("mail", False, False),
+    ]
+    assert tests[:2] == study_tests(results, "digits")
+    against_mail, against_best = tests[2], tests[1]
+    assert all(row.comparison.t3 is not None and row.comparison.welch_holm is None for row in against_mail.rows)
+    sovr = next(row for row in against_mail.rows if row.label == "sovr")
+    mail = next(row for row in against_best.rows if row.label == "mail")
+    assert sovr.comparison.difference == -mail.comparison.difference and sovr.comparison.t3 == mail.comparison.t3
+    assert against_mail.can_find is None and sovr.needed is None

@@ -1,20 +1,40 @@
 "use strict";
-// The page is complete without this script: it adds sorting, and opens a cell's trials in place instead of jumping there.
+// The page is complete without this script. It adds: sorting, a choice of what to compare with, copies of tables, a
+// search among the trials, dialogs for cells and figures, and a look for newer numbers while a sweep is running.
 
-function sortTable(table, column, head) {
-  const descending = head.getAttribute("aria-sort") === "none" ? head.dataset.first === "descending"
-    : head.getAttribute("aria-sort") !== "descending";
-  for (const other of head.parentElement.children) other.setAttribute("aria-sort", "none");
-  head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const words = (node) => node.textContent.trim().replace(/\s+/g, " ");
+
+function element(tag, options = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), options);
+  made.append(...children);
+  return made;
+}
+
+// Sorting
+
+const given = new Map(); // body -> its rows in the order of the page
+
+function dataRows(body) {
+  return [...body.rows].filter((row) => !row.classList.contains("group"));
+}
+
+function sortTable(table, column, descending) {
+  const heads = [...table.querySelector("tr.heads").cells];
+  heads.forEach((head, place) => {
+    head.setAttribute("aria-sort", place !== column ? "none" : descending ? "descending" : "ascending");
+  });
   for (const body of table.tBodies) {
-    const rows = [...body.rows].filter((row) => !row.classList.contains("group"));
-    rows.sort((a, b) => compare(a.cells[column], b.cells[column], descending));
+    const rows = column === null ? given.get(body) : dataRows(body);
+    if (column !== null) rows.sort((a, b) => compare(a.cells[column], b.cells[column], descending));
     body.append(...rows);
   }
+  const button = table.parentElement.previousElementSibling?.querySelector(".by-result");
+  if (button) button.setAttribute("aria-pressed", String(column === 1 && descending === (table.dataset.best !== "lowest")));
 }
 
 function compare(a, b, descending) {
-  const [first, second] = [a, b].map((cell) => cell.dataset.sort ?? cell.textContent.trim());
+  const [first, second] = [a, b].map((cell) => cell.dataset.sort ?? words(cell));
   // A hole is last in either direction.
   if (first === "" || second === "") return (first === "") - (second === "");
   const numbers = [Number(first), Number(second)];
@@ -22,41 +42,232 @@ function compare(a, b, descending) {
   return descending ? -order : order;
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = table.querySelector("tr.heads").cells;
-  [...heads].forEach((head, column) => {
-    const values = [...table.querySelectorAll("tbody tr:not(.group)")].map((row) => row.cells[column]?.dataset.sort);
+for (const table of all("table.sortable")) {
+  for (const body of table.tBodies) given.set(body, dataRows(body));
+  [...table.querySelector("tr.heads").cells].forEach((head, column) => {
+    const values = all("tbody tr:not(.group)", table).map((row) => row.cells[column]?.dataset.sort);
     // The most of a number is what one looks for first; names start at A.
-    head.dataset.first = values.some((value) => value) ? "descending" : "ascending";
+    const first = values.some((value) => value);
     head.setAttribute("aria-sort", "none");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    button.addEventListener("click", () => sortTable(table, column, head));
+    const button = element("button", { type: "button" }, ...head.childNodes);
+    button.addEventListener("click", () => {
+      const now = head.getAttribute("aria-sort");
+      sortTable(table, column, now === "none" ? first : now !== "descending");
+    });
     head.append(button);
   });
 }
 
+// Copies: a table as it stands, in the order and with the reference that are chosen
+
+function grid(table) {
+  const groups = all("thead th[scope=colgroup]", table).flatMap((head) => Array(head.colSpan).fill(words(head)));
+  const heads = [...table.querySelector("tr.heads").cells].map((head, place) => {
+    const group = groups[place - 1];
+    return { text: group ? `${group}, ${words(head)}` : words(head) };
+  });
+  const rows = all("tbody:not([hidden]) tr", table).map((row) => [...row.cells].map((cell) => ({
+    text: words(cell), best: Boolean(cell.querySelector(".best")), tied: Boolean(cell.querySelector(".tied")),
+  })));
+  return { heads, rows };
+}
+
+const TEX = {
+  "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", $: "\\$", "#": "\\#", _: "\\_", "{": "\\{", "}": "\\}", "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$", "±": "$\\pm$", "−": "$-$", "≥": "$\\geq$", "≤": "$\\leq$",
+  "ε": "$\\varepsilon$", "λ": "$\\lambda$", "α": "$\\alpha$", "β": "$\\beta$", "Δ": "$\\Delta$", "–": "--", "—": "---", "†": "$^\\dagger$",
+  "‡": "$^\\ddagger$", "§": "$^\\S$", "¶": "$^\\P$", "▲": "", "▼": "", "[": "{[}", "]": "{]}",
+};
+
+const forms = {
+  LaTeX(table) {
+    const { heads, rows } = grid(table);
+    const cell = ({ text, best, tied }) => {
+      const safe = [...text].map((sign) => TEX[sign] ?? sign).join("");
+      return best ? `\\textbf{${safe}}` : tied ? `\\underline{${safe}}` : safe;
+    };
+    const line = (cells) => `${cells.map(cell).join(" & ")} \\\\`;
+    const body = rows.map((row) => row.length > 1 ? line(row) : `\\midrule\n\\multicolumn{${heads.length}}{l}{${cell(row[0])}} \\\\`);
+    return ["% needs \\usepackage{booktabs}", `\\begin{tabular}{l${"r".repeat(heads.length - 1)}}`, "\\toprule", line(heads), "\\midrule",
+      ...body, "\\bottomrule", "\\end{tabular}", ""].join("\n");
+  },
+  CSV(table) {
+    const { heads, rows } = grid(table);
+    const cell = ({ text }) => {
+      // A leading sign could make a spreadsheet run a name as a formula; a number may have one.
+      const safe = /^[=+@-]/.test(text) && !/^[+-][\d.]+(±[\d.]+)?$/.test(text) ? `'${text}` : text;
+      return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+    };
+    return [heads, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  },
+  Markdown(table) {
+    const { heads, rows } = grid(table);
+    const cell = ({ text, best, tied }) => {
+      const safe = text.replace(/[\\`*_{}[\]<>|#~]/g, "\\$&");
+      return best ? `**${safe}**` : tied ? `<u>${safe}</u>` : safe;
+    };
+    const line = (row) => `| ${[...row.map(cell), ...Array(heads.length - row.length).fill("")].join(" | ")} |`;
+    return [line(heads), `|:--${"|--:".repeat(heads.length - 1)}|`, ...rows.map(line), ""].join("\n");
+  },
+};
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = element("textarea", { value: text, className: "offscreen" });
+    (document.querySelector("dialog[open]") ?? document.body).append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+for (const table of all("table.copied")) {
+  const tools = element("div", { className: "tools" });
+  if (table.classList.contains("results") && all("tbody tr:not(.group)", table).length > 2) {
+    const button = element("button", { type: "button", className: "by-result" }, "Sort by result");
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => {
+      const pressed = button.getAttribute("aria-pressed") === "true";
+      sortTable(table, pressed ? null : 1, table.dataset.best !== "lowest");
+    });
+    tools.append(button);
+  }
+  tools.append(element("span", {}, "Copy as"));
+  for (const [name, form] of Object.entries(forms)) {
+    const button = element("button", { type: "button", className: "copy" }, name);
+    button.addEventListener("click", async () => {
+      button.textContent = (await copy(form(table))) ? "Copied" : "Not allowed";
+      setTimeout(() => { button.textContent = name; }, 1500);
+    });
+    tools.append(button);
+  }
+  table.parentElement.before(tools);
+}
+
+// What to compare with
+
+for (const select of all("select.reference")) {
+  const table = document.getElementById(select.dataset.table);
+  const notes = all("[data-of]").filter((note) => note.dataset.of === table.id);
+  const choose = () => {
+    for (const part of [...table.tBodies, ...notes]) part.hidden = part.dataset.reference !== select.value;
+  };
+  select.addEventListener("change", choose);
+  select.closest("[hidden]").hidden = false;
+  choose();
+}
+
+// Search among the trials of a study
+
+for (const list of all(".all-trials")) {
+  const trials = [...list.children];
+  const statuses = [...new Set(trials.flatMap((one) => one.dataset.status.split(" ")))];
+  const search = element("input", { type: "search", placeholder: "method, value, commit, device …" });
+  const status = element("select", {}, ...["any status", ...statuses].map((name) => new Option(name, name)));
+  const order = element("select", {}, new Option("as in the tables", ""), new Option("by result", "result"));
+  const count = element("output", {});
+  // Their text is long: it is read once, when somebody begins to search.
+  let texts = null;
+  const update = () => {
+    texts ??= new Map(trials.map((one) => [one, words(one).toLowerCase()]));
+    const asked = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const sorted = order.value ? [...trials].sort((a, b) => compare(a, b, true)) : trials;
+    list.append(...sorted);
+    for (const one of trials) {
+      const fits = status.selectedIndex === 0 || one.dataset.status.split(" ").includes(status.value);
+      one.hidden = !(fits && asked.every((word) => texts.get(one).includes(word)));
+    }
+    count.textContent = `${trials.filter((one) => !one.hidden).length} of ${trials.length} shown`;
+  };
+  for (const field of [search, status, order]) field.addEventListener("input", update);
+  count.textContent = `${trials.length} of ${trials.length} shown`;
+  list.before(element("div", { className: "filter", role: "search" }, element("label", {}, "Search ", search),
+    element("label", {}, "Status ", status), element("label", {}, "Order ", order), count));
+}
+
+// Dialogs
+
+function show(dialog) {
+  dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
 const dialog = document.getElementById("dialog");
-for (const link of document.querySelectorAll("a.cell")) {
+for (const link of all("a.cell")) {
   link.addEventListener("click", (event) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey) return;
-    const source = document.querySelector(`${CSS.escape ? "#" + CSS.escape(link.hash.slice(1)) : link.hash} > .inside`);
+    const source = document.querySelector(`#${CSS.escape(link.hash.slice(1))} > .inside`);
     event.preventDefault();
     document.getElementById("dialog-title").textContent = link.dataset.title;
     document.getElementById("dialog-values").textContent = link.dataset.values || "No number yet.";
     document.getElementById("dialog-body").replaceChildren(source.cloneNode(true));
-    dialog.showModal();
-    dialog.scrollTop = 0;
+    show(dialog);
   });
 }
-document.getElementById("dialog-close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
-// A link into closed details must open them, or it would lead nowhere.
+const enlarged = document.getElementById("enlarged");
+for (const image of all("figure img")) {
+  const button = element("button", { type: "button", className: "enlarge", title: "Enlarge" });
+  button.setAttribute("aria-label", `Enlarge: ${image.dataset.title}`);
+  image.parentElement.replaceWith(button);
+  button.append(image.parentElement);
+  button.addEventListener("click", () => {
+    document.getElementById("enlarged-title").textContent = image.dataset.title;
+    document.getElementById("enlarged-body").replaceChildren(element("img", { src: image.src, alt: image.alt }));
+    show(enlarged);
+  });
+}
+for (const one of [dialog, enlarged]) {
+  one.querySelector(".close").addEventListener("click", () => one.close());
+  one.addEventListener("click", (event) => { if (event.target === one) one.close(); });
+}
+
+// A link into closed details must open them, or it would lead nowhere; so must a search for the trial it names.
 function openTarget() {
   const target = location.hash && document.getElementById(location.hash.slice(1));
-  if (target instanceof HTMLDetailsElement) target.open = true;
+  if (target instanceof HTMLDetailsElement) {
+    target.hidden = false;
+    target.open = true;
+  }
 }
 addEventListener("hashchange", openTarget);
 openTarget();
+
+// Paper has no "more" to press.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = all("details.more:not([open])");
+  for (const one of opened) one.open = true;
+});
+addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+
+// Which part is cut off, so that a table which goes on does not look complete.
+function markCut(box) {
+  box.classList.toggle("cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+}
+const watch = new ResizeObserver((entries) => { for (const entry of entries) markCut(entry.target); });
+for (const box of all(".scroll, .picture")) {
+  box.addEventListener("scroll", () => markCut(box), { passive: true });
+  watch.observe(box);
+}
+
+// While a sweep is running
+
+const STALE_MINUTES = 60; // without a newer page for so long the sweep has ended or was killed
+if (document.body.dataset.refresh) {
+  const age = () => (Date.now() - Date.parse(document.body.dataset.written)) / 60000;
+  const busy = () => document.querySelector("dialog[open]") || all(".filter input").some((field) => field.value) || getSelection().toString();
+  const look = () => {
+    if (age() > STALE_MINUTES) {
+      document.querySelector("#running span").textContent = `No newer numbers since ${document.body.dataset.written}: the sweep may have stopped.`;
+      return;
+    }
+    if (busy()) setTimeout(look, 5000);
+    else location.reload(); // the browser keeps the place on the page
+  };
+  setTimeout(look, Number(document.body.dataset.refresh) * 1000);
+}
