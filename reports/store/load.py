@@ -116,7 +116,8 @@ class ReportData:
             content = self.store.read(record.arrays_path)
             if record.arrays_sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 raise ValueError(
-                    f"{record.arrays} is not the file that was written; running the study computes it again"
+                    f"{record.arrays} is not the file that was written; after "
+                    "verify-store --repair, running the study computes it again"
                 )
             with np.load(io.BytesIO(content), allow_pickle=False) as archive:
                 return Diagnostics(record.summary, {name: archive[name] for name in archive.files})

@@ -79,11 +79,16 @@ def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
     import ray
 
     for attempt in (1, 2):
+        before = set(_processes())
         try:
             ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **options)
             return
         except Exception as fault:  # Ray has a dozen types for this
             ray.shutdown()
+            for process in _processes():
+                if process not in before:  # of a start that failed Ray itself ends these when we end
+                    with contextlib.suppress(Exception):
+                        process.kill()
             if stopping():
                 raise
             if attempt == 2:
@@ -94,6 +99,13 @@ def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
                     "Ray's own logs are in /tmp/ray/session_latest/logs; the same command tries again"
                 ) from None
             print(f"Ray did not start ({_first_line(fault)}); trying once more", file=sys.stderr, flush=True)
+
+
+def _processes() -> list[Any]:
+    """All below this process, those of others aside: a worker of Ray's is a child of its raylet."""
+    import psutil  # Ray's own copy
+
+    return list(psutil.Process().children(recursive=True))
 
 
 def _join(address: str, options: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -189,7 +190,12 @@ class Store:
         return states
 
     def broken_records(self) -> Iterator[BrokenRecord]:
-        """Of everything that counts as done, what cannot be trusted; found by a look at every record."""
+        """Of everything that counts as done, what cannot be trusted; found by a look at every record.
+
+        Arrays are written before their record. Those that are older are not read: of a large store they are gigabytes.
+        What changes on a disk without leaving a time is found by `verify-store`, and by whoever reads it.
+        """
+        written = {entry.path: entry.modified for entry in self.entries(layout.DIAGNOSTICS)}
         kinds: tuple[type[Record], ...] = (
             EvaluationRecord,
             DiagnosticsRecord,
@@ -209,7 +215,10 @@ class Store:
                 except BrokenRecord as fault:
                     yield fault
                     continue
-                if isinstance(record, DiagnosticsRecord) and (broken := self.arrays_fault(record)):
+                if not isinstance(record, DiagnosticsRecord):
+                    continue
+                untouched = written.get(record.arrays_path, math.inf) < written.get(path, -math.inf)
+                if not untouched and (broken := self.arrays_fault(record)):
                     yield broken
 
     def arrays_fault(self, record: DiagnosticsRecord) -> BrokenRecord | None:

@@ -126,6 +126,13 @@ class EvaluationRecord(Provenance, Record):
     def path(self) -> str:
         return layout.evaluation_record(self.trial, self.checkpoint, attack_id(self.attack))
 
+    def model_copy(self, **options: Any) -> Self:
+        """Without what was worked out from the values before: pydantic would take it along."""
+        copied = super().model_copy(**options)
+        for name in ("path", "clean_accuracy"):
+            copied.__dict__.pop(name, None)
+        return copied
+
     @property
     def survivors(self) -> np.ndarray:
         return unpack(self.verdicts, self.images)

@@ -22,6 +22,7 @@ READERS = 16
 READ_SECONDS = 20.0  # a service that says nothing for so long is asked again, then given up
 RETRY_SECONDS = 40.0  # after a call's first fault it is over: with the time-out before it, a minute
 TRIES = 6
+PAUSE_SECONDS = 0.5  # at most, before the second try; twice as long before each further one
 RETRIED_CODES = ("ConditionalRequestConflict", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling")
 
 
@@ -139,7 +140,7 @@ class _Retries:
         if fault is None:
             return None
         first, since = request_dict["context"].setdefault("first_fault", (fault, time.monotonic()))
-        delay = random.uniform(0.5, 1.0) * 2.0 ** (attempts - 2)
+        delay = random.uniform(0.5, 1.0) * PAUSE_SECONDS * 2.0 ** (attempts - 1)
         if attempts < TRIES and time.monotonic() + delay + READ_SECONDS <= since + RETRY_SECONDS:
             return delay
         if caught_exception is not None:

@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from sweep.errors import UserError
+from sweep.store import s3
 from tests.chaos import loop
 from tests.chaos.children import Child, in_child
 from tests.chaos.comparison import judge_end, judge_store
@@ -23,7 +26,11 @@ from tests.chaos.tally import Result
 
 PART = "s3"
 KINDS = ("none", "lost", "500", "503", "slow", "mixed")
-SHARE = 0.08  # of all requests
+SHARES = {"slow": 0.006}  # of all requests; each slow one costs a time-out
+SHARE = 0.04
+READ_SECONDS = 4.0  # the store's own limits, shortened, so that a run meets its faults within a minute
+PAUSE_SECONDS = 0.05
+RUN_SECONDS = 240.0  # thousands of requests through two servers in Python
 
 
 def cases(reference: Reference, seed: int) -> Iterator[str]:
@@ -43,16 +50,26 @@ def perform(case: str, reference: Reference) -> Result:
             count,
         ),
     ):
-        ended = in_child(partial(loop.run, reference.study, _uri(faulty), reference.folder), 180)
+        run = partial(_run, reference, _uri(faulty))
+        ended = in_child(run, RUN_SECONDS)
         # A service that fails too often may end a run with one message: the next goes on.
         for _ in range(3):
             if ended.code != 2 and not (ended.code == 1 and "StoreUnreachable" in ended.output):
                 break
-            ended = in_child(partial(loop.run, reference.study, _uri(faulty), reference.folder), 180)
+            ended = in_child(run, RUN_SECONDS)
         result.counts["faults"] += int(count.read_text() or 0)
         if judge_end(result, "the run", ended):
             judge_store(result, reference, _uri(address))
     return result
+
+
+def _run(reference: Reference, uri: str) -> None:
+    s3.READ_SECONDS, s3.PAUSE_SECONDS = READ_SECONDS, PAUSE_SECONDS
+    try:
+        loop.run(reference.study, uri, reference.folder)
+    except UserError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _uri(address: str) -> str:
@@ -131,7 +148,7 @@ def _handler(service: str, kind: str, chance: random.Random, count: Path) -> typ
 
         def _pass_on(self) -> None:
             fault = kind if kind != "mixed" else chance.choice(KINDS[1:-1])
-            if kind == "none" or chance.random() > SHARE:
+            if kind == "none" or chance.random() > SHARES.get(fault, SHARE):
                 fault = ""
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if fault:
@@ -140,7 +157,7 @@ def _handler(service: str, kind: str, chance: random.Random, count: Path) -> typ
                 self._answer(int(fault), [], b"")
                 return
             if fault == "slow":
-                time.sleep(1.0)
+                time.sleep(READ_SECONDS + 1)
             connection = http.client.HTTPConnection(target, timeout=60)
             # The host stays the one that the client signed.
             connection.request(self.command, self.path, body, dict(self.headers))

@@ -1,6 +1,7 @@
 """verify-store: finds what is not what was written, leaves what gc deleted alone, and repairs only when asked to."""
 
 import hashlib
+import os
 
 import pytest
 from stored import evaluation, write_trial
@@ -96,6 +97,9 @@ def test_damaged_weights_are_found_and_repaired_by_training_again(store, cells, 
     assert code == 1 and text.endswith("again:\n  python -m sweep.run --study digits --methods trades --seeds 0\n")
     assert store.read(f"broken/{path}.1") == damaged and store.read(f"broken/{record}.1") == before[record]
     assert store.trial_states() == {layout.short(cells[0].trial): "done"}  # the other is planned again
+    # What was measured on the lost weights went with them; the other trial's stays.
+    assert [path.split("/")[1] for path in store.paths(layout.EVALUATIONS)] == [layout.short(cells[0].trial)]
+    assert any(path.startswith(f"broken/{layout.evaluations_of(cells[1].trial)}/") for path in contents(store))
     assert verify()[0] == 0
 
 
@@ -108,6 +112,22 @@ def test_damaged_arrays_take_their_record_along(store, cells, verify, damage):
     assert code == 1 and row(text, "arrays") == ([1, 1, 0] if damage == "changed" else [0, 0, 1])
     assert "--methods at --seeds 0" in text and not store.exists(record.path)
     assert list(store.broken_records()) == [] and verify()[0] == 0
+
+
+def test_a_run_reads_arrays_only_where_they_are_younger_than_their_record(store, cells, monkeypatch):
+    if store.local("") is None:
+        pytest.skip("S3 has no times that could be set")
+    record, read = diagnostics(cells[0]), []
+    check = Store.file_fault
+    monkeypatch.setattr(
+        Store, "file_fault", lambda self, path, sha256: (read.append(path), check(self, path, sha256))[1]
+    )
+    written = store.local(record.path).stat().st_mtime
+    os.utime(store.local(record.arrays_path), (written - 1, written - 1))
+    assert list(store.broken_records()) == [] and read == []
+    store.write(record.arrays_path, b"other")
+    os.utime(store.local(record.arrays_path), (written + 1, written + 1))
+    assert [fault.path for fault in store.broken_records()] == [record.path] and read == [record.arrays_path]
 
 
 @pytest.mark.parametrize("kind", ["trial", "evaluation", "diagnostics", "study"])

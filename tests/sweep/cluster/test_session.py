@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -50,6 +51,25 @@ def test_a_ray_that_does_not_start_is_tried_once_more(refusing, capsys):
     assert len(calls) == 2
     said = capsys.readouterr().err
     assert said == "Ray did not start (The current node timed out during startup.); trying once more\n"
+
+
+def test_what_a_failed_start_left_is_ended_and_others_are_not(monkeypatch):
+    others, left = subprocess.Popen(["sleep", "600"]), []
+
+    def init(**_):
+        if left:
+            return
+        left.append(subprocess.Popen(["sh", "-c", "sleep 600 & wait"]))
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    try:
+        with connected(None):
+            assert left[0].wait(30) == -signal.SIGKILL and others.poll() is None
+    finally:
+        others.kill()
+        others.wait()
 
 
 def test_a_ray_that_does_not_start_at_all_is_told_with_its_cause(refusing):

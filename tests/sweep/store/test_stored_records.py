@@ -215,3 +215,11 @@ def test_an_attacks_id_in_a_record_is_the_attacks_own(tmp_path, suite):
             assert attack_id(record.attack) == attack.id
             store.write_record(record)
             assert store.record(EvaluationRecord, record.path).path.endswith(f"/{attack.id}.json")
+
+
+def test_a_copy_with_other_values_belongs_where_those_say():
+    record = records.evaluation_record()
+    assert record.path and record.clean_accuracy is not None
+    copied = record.model_copy(update={"checkpoint": "last", "clean": None})
+    assert copied.path == layout.evaluation_record(record.trial, "last", attack_id(record.attack))
+    assert copied.clean_accuracy is None and record.path != copied.path
