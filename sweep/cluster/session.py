@@ -103,7 +103,7 @@ def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
 
 def _processes() -> list[Any]:
     """All below this process, those of others aside: a worker of Ray's is a child of its raylet."""
-    import psutil  # Ray's own copy
+    import psutil  # type: ignore[import-untyped]  # Ray's own copy
 
     return list(psutil.Process().children(recursive=True))
 

@@ -33,6 +33,10 @@ class BrokenRecord(UserError):
         self.path = path
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[BrokenRecord], tuple[str, str]]:
+        """It travels from a worker to the driver: by itself an exception is made again from its message alone."""
+        return type(self), (self.path, self.reason)
+
 
 class NewerRecord(BrokenRecord):
     """Written by a later version: nothing is wrong with it, and it is never replaced."""

@@ -62,14 +62,11 @@ class Verification:
     def set_aside(self, finding: Finding) -> list[str]:
         """Out of the way, so that it counts as missing and is planned again; returns where it is kept.
 
-        The record that describes a file goes first: without it nobody trusts the file, whatever happens next. What was
-        measured on the weights of a trial goes with them: those of its next training, perhaps on another machine, may
-        differ in their last digits.
+        The record that describes a file goes first: without it nobody trusts the file, whatever happens next.
         """
         kept = []
         if finding.kind in (WEIGHTS, TrialRecord.kind):
-            trial = finding.path.split("/")[1]
-            kept = [self.store.set_aside(path) for path in self._measured_on(trial)]
+            kept = set_trial_aside(self.store, finding.path.split("/")[1])
         for path in (finding.record, None if finding.is_missing else finding.path):
             if path is not None and self.store.exists(path):  # two files of one record take it along once
                 kept.append(self.store.set_aside(path))
@@ -90,12 +87,6 @@ class Verification:
         if name in self._commands and folder != layout.SEARCHES:
             return [self._commands[name]]
         return [self._study_command(manifest.name) for manifest in self._manifests if _asks_for(manifest, folder, name)]
-
-    def _measured_on(self, trial: str) -> list[str]:
-        """Evaluations and diagnostics of a trial, their records before their arrays."""
-        places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}")
-        found = [path for place in places for path in self.store.paths(place)]
-        return sorted(found, key=lambda path: not path.endswith(".json"))
 
     def _study_command(self, study: str) -> str:
         return shlex.join(["python", "-m", "sweep.run", "--study", study, "--store", self.store.uri])
@@ -140,6 +131,20 @@ class Verification:
             return
         if reason is not None:
             self.findings.append(Finding(kind, path, reason, record.path))
+
+
+def set_trial_aside(store: Store, trial: str) -> list[str]:
+    """So that it is trained again; returns where everything is kept.
+
+    What was measured on its weights goes with them: those of the next training, perhaps on another machine, may differ
+    in their last digits. Its own record goes last of the records, so that a kill in between leaves nothing unseen.
+    """
+    places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}")
+    found = [path for place in places for path in store.paths(place)]
+    arrays = [path for path in found if not path.endswith(".json")]
+    record = layout.trial_record(trial)
+    records = [path for path in found if path.endswith(".json")] + ([record] if store.exists(record) else [])
+    return [store.set_aside(path) for path in (*records, *arrays)]
 
 
 def _asks_for(manifest: Manifest, folder: str, name: str) -> bool:

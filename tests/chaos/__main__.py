@@ -19,17 +19,19 @@ from types import ModuleType
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from tests.chaos import damages, drivers, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
+from tests.chaos import damages, drivers, flips, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
 from tests.chaos.children import die_with_parent  # noqa: E402
 from tests.chaos.reference import make_reference  # noqa: E402
 from tests.chaos.study import Reference  # noqa: E402
 from tests.chaos.tally import Result, Tally  # noqa: E402
 
 PARTS: dict[str, ModuleType] = {
-    module.PART: module for module in (kills, damages, drivers, machine, s3_faults, ray_kills)
+    module.PART: module for module in (kills, damages, flips, drivers, machine, s3_faults, ray_kills)
 }
 # Of the time; Ray takes half a minute for what the loop does in one second.
-SHARES = {"kills": 0.5, "damages": 0.2, "drivers": 0.05, "machine": 0.05, "s3": 0.05, "ray": 0.15}
+SHARES = {"kills": 0.45, "damages": 0.1, "flips": 0.15, "drivers": 0.05, "machine": 0.05, "s3": 0.05, "ray": 0.15}
+
+SLOW = ("s3", "ray")  # a line for each case
 
 
 def main() -> None:
@@ -93,6 +95,9 @@ def campaign(
 
 def _note(tally: Tally, result: Result) -> None:
     tally.add(result)
+    if result.part in SLOW:
+        struck = ", ".join(f"{count} {name}" for name, count in result.counts.items() if name != "cases" and count)
+        print(f"{result.part}:{result.case}: {struck or 'nothing was struck'}", flush=True)
     if result.faults:
         words = "\n  ".join(fault[:1000] for fault in result.faults[:5])
         notes = "; ".join(result.notes)

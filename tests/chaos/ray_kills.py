@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sweep.store import layout
 from tests.chaos.children import Ended
 from tests.chaos.comparison import judge_end, judge_store
 from tests.chaos.study import Reference
@@ -24,8 +25,9 @@ PART = "ray"
 ROOT = Path(__file__).parents[2]
 MARK = "ROBUSTSWEEP_CHAOS"
 TARGETS = ("driver", "worker", "raylet", "gcs", "group", "TERM", "INT", "STOP", "group-TERM", "group-INT")
-START_SECONDS = 8.0  # of Ray, on a quiet machine
-RUN_SECONDS = 25.0
+STARTING = 0.15  # of all moments lie before the first record
+START_SECONDS = 6.0  # of Ray, on a quiet machine
+LEFT_SECONDS = 60.0  # Ray's agents look for their raylet now and then, and end when it is gone
 HANG_SECONDS = 150.0  # 60 of them are what a driver waits for nodes that may come back
 
 
@@ -42,9 +44,7 @@ def perform(case: str, reference: Reference) -> Result:
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     try:
         process = _start(folder, reference, mark)
-        until = time.monotonic() + patience(START_SECONDS) + float(moment) * patience(RUN_SECONDS)
-        while time.monotonic() < until and process.poll() is None:
-            time.sleep(0.05)
+        _until(float(moment), process, folder / "store", len(reference.outcome))
         hit = _strike(target, process, mark)
         result.counts["kills"] += hit
         ended = _end(process, folder)
@@ -65,6 +65,20 @@ def perform(case: str, reference: Reference) -> Result:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return result
+
+
+def _until(moment: float, process: subprocess.Popen[bytes], store: Path, records: int) -> None:
+    """By what is in the store, not by the clock: a run takes ten seconds here and a minute there."""
+    began = time.monotonic()
+    # The last records may come in one moment, and a run that has ended cannot be hit.
+    wanted = (moment - STARTING) / (1 - STARTING) * 0.9 * records
+    while process.poll() is None:
+        if moment < STARTING:
+            if time.monotonic() - began > patience(START_SECONDS) * moment / STARTING:
+                return
+        elif sum(layout.kind_at(path.relative_to(store).as_posix()) is not None for path in store.rglob("*")) > wanted:
+            return
+        time.sleep(0.02)
 
 
 def _start(folder: Path, reference: Reference, mark: str) -> subprocess.Popen[bytes]:
@@ -117,7 +131,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> Ended:
 
 
 def _nothing_left(result: Result, mark: str) -> None:
-    end = time.monotonic() + patience(20)
+    end = time.monotonic() + patience(LEFT_SECONDS)
     while _marked(mark) and time.monotonic() < end:
         time.sleep(0.2)
     left = _marked(mark)

@@ -1,6 +1,7 @@
 """A record that is read is what was written at its place; all else is broken, counts as missing, and is kept aside."""
 
 import json
+import pickle
 
 import pytest
 
@@ -223,3 +224,10 @@ def test_a_copy_with_other_values_belongs_where_those_say():
     copied = record.model_copy(update={"checkpoint": "last", "clean": None})
     assert copied.path == layout.evaluation_record(record.trial, "last", attack_id(record.attack))
     assert copied.clean_accuracy is None and record.path != copied.path
+
+
+@pytest.mark.parametrize("kind", [BrokenRecord, NewerRecord])
+def test_a_broken_record_is_told_whole_to_another_process(kind):
+    fault = pickle.loads(pickle.dumps(kind("trials/x/record.json", "cut off")))
+    assert type(fault) is kind and (fault.path, fault.reason) == ("trials/x/record.json", "cut off")
+    assert str(fault) == str(kind("trials/x/record.json", "cut off"))
