@@ -1,4 +1,4 @@
-"""A training in a worker: what a kill leaves in a remote store belongs together, and a long epoch gives signs of life."""
+"""A training in a worker: what a kill leaves in a remote store belongs together; a long epoch gives signs of life."""
 
 import hashlib
 
