@@ -1,4 +1,4 @@
-"""`python -m tests.shows.autoscaling`: Ray's fake autoscaler, from no node that fits to two and back before the tail ends.
+"""`python -m tests.shows.autoscaling`: Ray's fake autoscaler, from no node that fits to two, and back before the end.
 
 Its fake nodes always join port 6379: nothing else may listen there.
 """
