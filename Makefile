@@ -8,7 +8,7 @@ STAMPS := .venv/stamps
 export MPLCONFIGDIR ?= $(CURDIR)/.venv/matplotlib
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: run test check bench chaos test-slurm clean
+.PHONY: run test check bench chaos test-slurm test-cluster clean
 
 run: $(STAMPS)/core
 	$(BIN)/python -m sweep.run
@@ -30,6 +30,11 @@ chaos: $(STAMPS)/dev
 
 test-slurm: $(STAMPS)/dev
 	tests/slurm/run.sh
+
+# Six kills of one trial; a cluster that scales from nothing and back.
+test-cluster: $(STAMPS)/dev
+	$(BIN)/python -m tests.shows.six_kills
+	$(BIN)/python -m tests.shows.autoscaling
 
 clean:
 	rm -rf .venv build ./*.egg-info .pytest_cache .mypy_cache .ruff_cache
