@@ -130,7 +130,8 @@ class MemoryStore(Store):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         place, name = self._folder(prefix)
         start = None if place is None else place.get(name)
-        found = list(_below(prefix, start)) if isinstance(start, dict) else []
+        renewed = self.clock.now if prefix == layout.LEASES else None
+        found = list(_below(prefix, start, renewed)) if isinstance(start, dict) else []
         self._ask("list", prefix, max(1, -(-len(found) // PAGE)))
         return iter(found)
 
@@ -145,12 +146,12 @@ class MemoryStore(Store):
         return None
 
 
-def _below(prefix: str, place: dict[str, Any]) -> Iterator[Entry]:
+def _below(prefix: str, place: dict[str, Any], now: float | None = None) -> Iterator[Entry]:
     for name, content in place.items():
         if isinstance(content, dict):
-            yield from _below(f"{prefix}/{name}", content)
+            yield from _below(f"{prefix}/{name}", content, now)
         else:
-            yield Entry(f"{prefix}/{name}", len(content), 0.0)
+            yield Entry(f"{prefix}/{name}", len(content), 0.0 if now is None else now // RENEW_SECONDS)
 
 
 @dataclass

@@ -7,6 +7,7 @@ process that dies at any point leaves at worst a lease that runs out.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -20,6 +21,8 @@ from sweep.store import layout, process
 from sweep.store.base import Entry, Store
 
 UNFILLED_SECONDS = 10.0
+UNCHANGED_SECONDS = 60.0
+LOOK_SECONDS = 1.0
 ATTEMPTS = 20
 
 
@@ -150,10 +153,15 @@ class HeldLeases:
         self.store = store
         self.refused: set[str] = set()  # names that another had when they were last asked for
         self._held: dict[str, Lease] = {}
+        self._live: set[str] = set()  # of the refused ones, those that another still had at the last look
+        self._looked = -math.inf
+        self._seen: dict[str, tuple[float, float, Holder]] = {}  # of their files: changed when, seen when, by whom
 
     def take(self, name: str) -> bool:
         """Whether it is ours, now or already."""
         if name not in self._held:
+            if self.is_refused(name):
+                return False
             lease = take(self.store, name)
             if lease is None:
                 self.refused.add(name)
@@ -166,6 +174,32 @@ class HeldLeases:
         lease = self._held.pop(name, None)
         if lease is not None:
             lease.release()
+
+    def is_refused(self, name: str) -> bool:
+        """Whether another had it when it was asked for, and has it still: one listing answers for all such names."""
+        if name not in self.refused:
+            return False
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._live, self._looked = self._still_refused(), time.monotonic()
+        return name in self._live
+
+    def _still_refused(self) -> set[str]:
+        """By when their files changed: a renewal changes it. Who holds one is read once, to see a neighbour die."""
+        now, live, seen = time.monotonic(), set(), {}
+        for entry in self.store.entries(layout.LEASES):
+            name = _parts(entry.path)[0]
+            if name not in self.refused:
+                continue
+            changed, since, holder = self._seen.get(entry.path, (entry.modified, now, None))
+            holder = holder or _load(self.store, entry.path, entry.modified)
+            if holder is None:
+                continue
+            since = since if changed == entry.modified else now
+            seen[entry.path] = (entry.modified, since, holder)
+            if holder.expires and now - since < UNCHANGED_SECONDS and not holder.is_dead:
+                live.add(name)
+        self._seen = seen
+        return live
 
     def others(self) -> list[Holder]:
         """Who has what was refused here; one that has several is there once."""
@@ -198,7 +232,10 @@ def _parts(path: str) -> tuple[str, int]:
 
 def _generations(store: Store, name: str) -> dict[int, Holder]:
     found = {}
+    start = f"{layout.LEASES}/{name}."
     for entry in store.entries(layout.LEASES):
+        if not entry.path.startswith(start):  # hundreds of others, taken apart only where it matters
+            continue
         other, generation = _parts(entry.path)
         if other == name and (holder := _load(store, entry.path, entry.modified)):
             found[generation] = holder
