@@ -11,6 +11,7 @@ from sweep.store import layout
 from sweep.store.opening import open_store
 
 SOURCES = Path(__file__).parent
+CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 NOTE = Path("plots", "made_from.txt")
 
 

@@ -217,6 +217,7 @@ class HeldLeases:
         self._held: dict[str, Lease] = {}
         self._live: set[str] = set()  # of the refused ones, those that another still had at the last look
         self._looked = -math.inf
+        self._seen: dict[str, tuple[float, Holder | None]] = {}  # of the refused ones' files: changed when, by whom
 
     def take(self, name: str) -> bool:
         """Whether it is ours, now or already."""
@@ -245,12 +246,20 @@ class HeldLeases:
         return name in self._live
 
     def _still_refused(self) -> set[str]:
-        live = set()
+        """Who holds one is read again when its file changed, as it does when it is renewed."""
+        live, seen = set(), {}
         for entry in self.store.entries(layout.LEASES):
             name = _parts(entry.path)[0]
-            if name in self.refused and (holder := _load(self.store, entry.path, entry.modified)):
-                if not OBSERVED.is_over(self.store, entry.path, holder):
-                    live.add(name)
+            if name not in self.refused:
+                continue
+            known = self._seen.get(entry.path)
+            if known is None or known[0] != entry.modified:
+                known = entry.modified, _load(self.store, entry.path, entry.modified)
+            seen[entry.path] = known
+            holder = known[1]
+            if holder is not None and not OBSERVED.is_over(self.store, entry.path, holder):
+                live.add(name)
+        self._seen = seen
         return live
 
     def lost(self) -> list[str]:
@@ -288,7 +297,10 @@ def _parts(path: str) -> tuple[str, int]:
 
 def _generations(store: Store, name: str) -> dict[int, Holder]:
     found = {}
+    start = f"{layout.LEASES}/{name}."
     for entry in store.entries(layout.LEASES):
+        if not entry.path.startswith(start):  # hundreds of others, taken apart only where it matters
+            continue
         other, generation = _parts(entry.path)
         if other == name and (holder := _load(store, entry.path, entry.modified)):
             found[generation] = holder

@@ -235,8 +235,10 @@ class Work:
         self.leases.release_all()
 
     def _may_have(self, assigned: Assigned) -> bool:
-        if assigned.not_before > time.monotonic():
+        if assigned.not_before > time.monotonic() or self.leases.is_refused(assigned.task.lease):
             return False
+        if assigned.not_before and assigned.task.is_stored(self):
+            return True  # whoever had it has finished it: it needs no lease any more
         if not self.leases.take(assigned.task.lease):
             assigned.not_before = time.monotonic() + POLL_SECONDS
             return False
@@ -373,8 +375,12 @@ class Work:
             self._evaluations.sort(key=lambda one: (not self.ready.is_trained(one.cell.label), -one.cost))
             self._unsorted = False
         for opened in self._evaluations:
-            if opened.not_before > now:
+            if opened.not_before > now or self.leases.is_refused(opened.lease):
                 continue
+            if opened.not_before and self.store.exists(opened.evaluation.record):  # whoever had it has finished it
+                self._evaluations.remove(opened)
+                self._evaluated += opened.cost
+                return True
             if self.leases.take(opened.lease):
                 self._evaluations.remove(opened)
                 self._begun[opened.lease] = opened
