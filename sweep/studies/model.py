@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -249,15 +248,8 @@ class Study(Strict):
             selection=_overridden(self.selection, entry.selection),
             train_images=self.train_images,
             test_images=self.test_images,
-            plugin=_fingerprint(base, self.model, self.dataset),
+            plugin=registry.fingerprint(base, self.model, self.dataset),
         )
-
-
-def _fingerprint(method: str, model: str, dataset: str) -> str | None:
-    """Of the plug-ins among them: the SHA-256 of one, or one hash of several."""
-    things = ((registry.METHODS, method), (registry.NETWORKS, model), (registry.DATASETS, dataset))
-    found = [sha256 for sha256 in (registry.sha256_of(*thing) for thing in things) if sha256]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
 
 
 def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
