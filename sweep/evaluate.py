@@ -18,7 +18,9 @@ from sweep.errors import UserError
 def evaluate(
     checkpoint: Annotated[str, typer.Option(help="Weights: .safetensors or .pt, or TRIAL/best_test of the store.")],
     model: Annotated[str | None, typer.Option(help="A network's name, or factory.py:function of your own.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, cifar100 or svhn.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A data set's name, folder:PATH, npz:PATH or my_data.py:load.")
+    ] = None,
     attacks: Annotated[
         str | None,
         typer.Option(
@@ -69,7 +71,10 @@ def evaluate(
         _check_output(output)
     from sweep.evaluation.scores import scores  # after mistakes were found: torch takes seconds to load
     from sweep.evaluation.subject import EvaluateOptions
+    from sweep.studies import own
 
+    # The network of weights from elsewhere is made from its file there; that of a trial is known by its name.
+    dataset = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
     options = EvaluateOptions(
         checkpoint=checkpoint,
         model=model,

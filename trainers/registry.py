@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -146,6 +147,19 @@ def _load_own(name: str, text: str) -> str:
 def sources() -> dict[str, str]:
     """Name and text of every file of a user loaded here, for workers to load."""
     return dict(_sources)
+
+
+def load_sources(texts: Mapping[str, str]) -> None:
+    """What another process has loaded, known here too."""
+    for name, text in texts.items():
+        load_source(name, text)
+
+
+def fingerprint(method: str, model: str, dataset: str) -> str | None:
+    """Of the things among them that are not ours: the SHA-256 of one, or one hash of several."""
+    things = ((METHODS, method), (NETWORKS, model), (DATASETS, dataset))
+    found = [sha256 for sha256 in (sha256_of(*thing) for thing in things) if sha256]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
 
 
 def forget(name: str) -> None:

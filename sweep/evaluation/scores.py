@@ -22,7 +22,7 @@ from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, fi
 from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records import unpack
-from trainers import suites
+from trainers import registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS
 from trainers.values import NORM_DISPLAYS, as_float
@@ -216,7 +216,9 @@ def _computed(store: Store, items: list[Item], subject: Subject, shards: int) ->
         return
     threads = max(1, (os.cpu_count() or 1) // shards)
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(shards, len(items)), mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        min(shards, len(items)), context, initializer=registry.load_sources, initargs=(registry.sources(),)
+    ) as pool:
         waiting = {pool.submit(_compute_item, item, subject, threads) for item in items}
         while waiting:
             finished, waiting = concurrent.futures.wait(waiting, timeout=5)

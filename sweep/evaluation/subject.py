@@ -18,6 +18,7 @@ from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_parts
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
+from sweep.studies import own
 from sweep.trials.identity import NUMERICS_VERSION
 from trainers import registry
 from trainers.attack import EvaluationAttack
@@ -171,6 +172,7 @@ def find_subject(store: Store, options: EvaluateOptions) -> Subject:
         record = store.trial_record(trial)
         if record is None:
             raise UserError(f"trial {trial} has no record in {store.uri}")
+        own.require_same(record.config)
         return Subject(record.trial, kept, store.uri, options.data_dir, options.device)
     path = Path(os.path.expanduser(options.checkpoint))
     if not path.is_file():
@@ -191,6 +193,8 @@ def _digest(path: Path, outside: Outside) -> str:
         "standardize": outside.standardize,
         "numerics": NUMERICS_VERSION,
     }
+    if images := registry.sha256_of(registry.DATASETS, outside.dataset):
+        facts["images"] = images
     if ".py:" in outside.model:
         file, _, function = outside.model.rpartition(":")
         factory = Path(os.path.expanduser(file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -338,7 +337,7 @@ class Study(Strict):
             selection=self._selection(entry, recipe),
             train_images=self.train_images,
             test_images=self.test_images,
-            plugin=_fingerprint(base, self.model, self.dataset),
+            plugin=registry.fingerprint(base, self.model, self.dataset),
         )
 
     def _selection(self, entry: MethodEntry, recipe: Recipe) -> Selection:
@@ -351,13 +350,6 @@ class Study(Strict):
         last = 0 if recipe.steps else recipe.epochs
         kept = sorted({epoch for epoch in (*(selection.keep or ()), *asked) if epoch is not None and epoch <= last})
         return selection.model_copy(update={"keep": tuple(kept) or None})
-
-
-def _fingerprint(method: str, model: str, dataset: str) -> str | None:
-    """Of the plug-ins among them: the SHA-256 of one, or one hash of several."""
-    things = ((registry.METHODS, method), (registry.NETWORKS, model), (registry.DATASETS, dataset))
-    found = [sha256 for sha256 in (registry.sha256_of(*thing) for thing in things) if sha256]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
 
 
 def _paper(name: Any, beside: Path) -> Any:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweep.errors import UserError
 from sweep.studies.file import Fault
 from trainers import registry, user_file
+from trainers.config import TrialConfig
 from trainers.own import dataset, network
 
 # Key of a study -> whether a value names a thing of one's own, and what makes it known.
@@ -40,5 +42,32 @@ def register(content: dict[str, Any], written: Mapping[str, Any], folder: Path) 
     for key, value in own_names(content).items():
         try:
             content[key] = OWN[key][1](value, base_of(key, value, written, folder))
-        except ValueError as fault:
+        except (ValueError, OSError) as fault:
             yield Fault(key, str(fault), value)
+
+
+def register_named(model: str | None, dataset: str | None) -> str | None:
+    """Those that a command line names; the name under which the data set is known now."""
+    content = {"model": model, "dataset": dataset}
+    faults = list(register(content, {}, Path.cwd()))
+    if faults:
+        raise UserError("; ".join(f"--{fault}" for fault in faults))
+    return content["dataset"]
+
+
+def require_same(config: TrialConfig) -> None:
+    """UserError unless the network and the data set of a trial are known here as those that it was trained with."""
+    for key, things in (("model", registry.NETWORKS), ("dataset", registry.DATASETS)):
+        name = getattr(config, key)
+        if name not in things.names():
+            raise UserError(
+                f"the trial was trained with a {things.noun} of its user's own; name it with --{key} {name}"
+            )
+    method = config.method.split("+")[0]
+    if config.plugin is None or method not in registry.METHODS.names():
+        return
+    if registry.fingerprint(method, config.model, config.dataset) != config.plugin:
+        raise UserError(
+            f"the trial was trained with another text of {config.model} or other images of {config.dataset} than those "
+            "named here; name the originals, or train it again"
+        )

@@ -20,6 +20,7 @@ from sweep import studies
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from trainers.attacks import parse
+from trainers.data import dataset_facts
 
 AT, SOVR = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491]
 
@@ -42,7 +43,7 @@ def fill(folder, name, overrides=(), accuracies=None, images=None, chosen=None):
         hyperparameters={cell.label: cell.hyperparameters for cell in cells if cell.label in accuracies},
         **facts,
     )
-    attacked = images or {"cifar10": 10000, "cifar100": 10000, "svhn": 26032, "digits": 360}[study.dataset]
+    attacked = images or dataset_facts(study.dataset).test_images
     for (label, seed), trial in trials.items():
         for attack, more in (("clean", 0.3), ("pgd-20", 0.02), ("autoattack", 0.0)):
             accuracy = accuracies[label][seed] + more

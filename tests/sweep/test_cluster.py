@@ -93,7 +93,7 @@ def test_a_request_that_fits_no_node_is_refused_with_what_the_nodes_have(cluster
 
 
 @pytest.mark.timeout(300)
-def test_an_own_network_and_an_own_data_set_are_trained_and_attacked_on_both_nodes(cluster, tmp_path, monkeypatch):
+def test_an_own_network_and_an_own_data_set_are_trained_and_attacked_on_two_nodes(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("ROBUSTSWEEP_CACHE", str(tmp_path / "cache"))  # of the driver; the nodes take it over from it
     home = write_user_files(tmp_path / "user")
     write_study(home, seeds=[0, 1])

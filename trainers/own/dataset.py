@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -34,7 +35,7 @@ def read(text: str, folder: Path) -> tuple[str, str]:
 
 
 def source(name: str, content: dict[str, Any]) -> tuple[DataSource, str]:
-    """The data set and the hash of its images."""
+    """The data set and the hash of what moves a number: its images, and how many classes a network must have."""
     display = re.sub(r"(\.py:load|\.npz)$", "", name.removeprefix("folder:").removeprefix("npz:"))
     made = DataSource(
         cache.facts_from(content["facts"]),
@@ -43,7 +44,7 @@ def source(name: str, content: dict[str, Any]) -> tuple[DataSource, str]:
         files=content["path"],
         sha256=content["sha256"],
     )
-    return made, content["sha256"]
+    return made, hashlib.sha256(f"{made.facts.classes} classes, {made.sha256}".encode()).hexdigest()
 
 
 def _origin(text: str, folder: Path) -> tuple[dict[str, Any], str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _EVENTS = ("open", "os.listdir", "os.scandir")
-_ours = tuple({os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, "/proc", "/dev", "/sys")})
+_ours = tuple({os.path.realpath(place) + os.sep for place in (sys.prefix, sys.base_prefix, "/proc", "/dev", "/sys")})
 _watching: list[set[str]] = []
 _hooked = False
 

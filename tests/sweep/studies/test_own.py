@@ -13,13 +13,16 @@ import pytest
 import torch
 from PIL import Image
 
+from sweep import cli
 from sweep.errors import UserError
+from sweep.evaluation.checkpoints import data_set, trial_model
+from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials.cells import expand, manifest
-from tests.own_files import CLASSES, NETWORK, bars, write_folder, write_study, write_user_files
+from sweep.work.tasks import Setting, Training, Workplace
+from tests.own_files import NETWORK, bars, write_study, write_user_files
 from trainers import assembly, data, models, registry
-from trainers.data.bundle import DataBundle
 from trainers.own import cache
 from trainers.train import train
 
@@ -67,33 +70,6 @@ def test_an_own_network_and_an_own_data_set_are_trained_from_another_folder(home
     assert shown == {"dataset": expected, "model": "my_net"}
 
 
-def test_the_three_ways_to_the_same_images_hold_the_same_images(home):
-    found = [data.load(registry.load_dataset(text, home)) for text in DATASETS]
-    assert found[1].sha256 == found[2].sha256 != found[0].sha256  # a folder's are put in a fixed random order
-
-    def rows(bundle):
-        return sorted(
-            (*image.flatten().tolist(), int(label))
-            for image, label in zip(bundle.train_images, bundle.train_labels, strict=True)
-        )
-
-    assert rows(found[0]) == rows(found[1])
-    assert data.dataset_facts("folder:pets").class_names == CLASSES
-    assert data.dataset_facts("my_data.py:load").class_names == ("low", "middle", "high")
-    assert found[0].train_labels[:12].unique().tolist() == [0, 1, 2]
-
-
-def test_facts_and_hash_are_those_of_the_images_in_memory(home):
-    name = registry.load_dataset("npz:bars.npz", home)
-    facts, bundle = data.dataset_facts(name), data.load(name)
-    pixels = bars()[:60] / 255
-    assert facts.mean == pytest.approx((pixels.mean(),), rel=1e-5)
-    assert facts.std == pytest.approx((pixels.std(),), rel=1e-5)
-    parts = (bundle.train_images, bundle.train_labels, bundle.test_images, bundle.test_labels)
-    assert DataBundle(name, *(part.clone() for part in parts)).sha256 == bundle.sha256
-    assert bundle.sha256 == registry.sha256_of(registry.DATASETS, name)
-
-
 def names_of(path, **options) -> list[str]:
     forget_all()
     return [cell.trial for cell in expand(Study.load(path, **options))]
@@ -127,82 +103,6 @@ def test_set_names_a_file_of_the_working_folder_and_the_study_one_beside_itself(
         Study.load("digits", overrides=["dataset=folder:user/pets", "selection.validation=12"]).dataset == "folder:pets"
     )
     assert "cannot be read" in refusal(path, overrides=["model=my_net.py:build"])
-
-
-def test_a_changed_file_of_an_own_loader_is_noticed(home):
-    def sha256():
-        forget_all()
-        return registry.sha256_of(registry.DATASETS, registry.load_dataset("my_data.py:load", home))
-
-    first = sha256()
-    assert sha256() == first
-    np.save(home / "bars.npy", 255 - bars())
-    assert sha256() != first
-
-
-def test_images_are_decoded_once_and_mapped(home, monkeypatch):
-    text = "folder:pets"
-    registry.load_dataset(text, home)
-    forget_all()
-    monkeypatch.setattr("trainers.own.folder._pixels", lambda *a, **k: pytest.fail("decoded again"))
-    name = registry.load_dataset(text, home)
-    first, second = data.load(name), data.load(name)
-    first.train_images[0, 0, 0, 0] = 255 - first.train_images[0, 0, 0, 0]
-    assert not torch.equal(first.train_images, second.train_images), "a write stays in its process"
-    held = second.held_out(12, "end")
-    assert held.train_images.data_ptr() == second.train_images.data_ptr(), "slices of mapped images are views"
-
-
-def test_images_of_several_sizes_need_a_side_and_are_cropped_and_resized_by_the_rule(tmp_path):
-    root = write_folder(tmp_path / "odd")
-    wide = np.zeros((40, 80, 3), np.uint8)
-    wide[:, 20:60] = (200, 100, 50)  # its centred square
-    Image.fromarray(wide).save(root / "train/cat/wide.png")
-    with pytest.raises(ValueError, match=r"the images have 2 sizes \(6x6, 80x40\); say the side .* folder:PATH@64"):
-        registry.load_dataset("folder:odd", tmp_path)
-    name = registry.load_dataset("folder:odd@8", tmp_path)
-    bundle = data.load(name)
-    assert name == "folder:odd@8" and data.dataset_facts(name).shape == (3, 8, 8)
-    expected = torch.tensor([200, 100, 50], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
-    assert sum(torch.equal(image, expected) for image in bundle.train_images) == 1
-
-
-@pytest.mark.parametrize("shape", [(30, 5, 7), (30, 5, 7, 3), (30, 3, 5, 7)])
-def test_arrays_may_have_their_channels_first_last_or_none(tmp_path, shape):
-    images = np.random.default_rng(1).random(shape).astype(np.float32)
-    labels = np.arange(30) % 2
-    np.savez_compressed(
-        tmp_path / "a.npz", train_images=images, train_labels=labels, test_images=images[:4], test_labels=labels[:4]
-    )
-    bundle = data.load(registry.load_dataset("npz:a.npz", tmp_path))
-    first = (
-        images
-        if len(shape) == 4 and shape[1] == 3
-        else images[:, None]
-        if len(shape) == 3
-        else images.transpose(0, 3, 1, 2)
-    )
-    assert np.array_equal(bundle.train_images.numpy(), np.rint(first * 255).astype(np.uint8))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train_images": np.full((20, 4, 4), 2.0)}, "are float64 from 2 to 2; images are uint8"),
-        ({"train_images": np.zeros((20, 9, 9, 9), np.uint8)}, r"have shape \(20, 9, 9, 9\)"),
-        ({"train_labels": np.arange(19) % 2}, "20 train_images, but 19 train_labels"),
-        ({"train_labels": np.zeros(20)}, "must be one whole number for each image"),
-        ({"test_images": np.zeros((20, 5, 5), np.uint8)}, r"train_images are \(1, 4, 4\), but test_images \(1, 5, 5\)"),
-        ({"class_names": np.array(["only"])}, "labels go from 0 to 1"),
-        ({"train_labels": np.array([None] * 20)}, "Python objects, which are never loaded"),
-    ],
-)  # fmt: skip
-def test_arrays_that_are_no_data_set_are_refused_in_words(tmp_path, changes, message):
-    images, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
-    parts = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
-    np.savez(tmp_path / "b.npz", **(parts | changes))
-    with pytest.raises(ValueError, match=message):
-        registry.load_dataset("npz:b.npz", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -283,18 +183,6 @@ def test_a_node_that_holds_other_images_is_refused(home, tmp_path, monkeypatch):
         data.load(name)
 
 
-def test_a_sorted_data_set_is_not_held_out_at_its_end(tmp_path):
-    labels = np.arange(100) // 25
-    np.savez(
-        tmp_path / "sorted.npz", train_images=np.zeros((100, 4, 4), np.uint8), train_labels=labels,
-        test_images=np.zeros((4, 4, 4), np.uint8), test_labels=labels[:4],
-    )  # fmt: skip
-    bundle = data.load(registry.load_dataset("npz:sorted.npz", tmp_path))
-    with pytest.raises(ValueError, match="2 of its 4 classes: it is sorted; set selection.validation_from: spread"):
-        bundle.held_out(40, "end")
-    assert bundle.held_out(40, "spread").validation_labels.bincount().tolist() == [10, 10, 10, 10]
-
-
 def test_an_own_network_gets_a_model_of_its_trial(home):
     study = Study.load(write_study(home))
     assert assembly.build_model(study.config("at"))(torch.zeros(1, 1, 6, 6)).shape == (1, 3)
@@ -311,3 +199,50 @@ def test_a_study_handed_to_a_cluster_takes_its_network_along_and_says_where_its_
     there = Study.load("mine.yaml", overrides=sent.settings)
     assert (there.model, there.dataset) == ("my_net.py:build", "folder:pets")
     assert StudyOptions("digits").elsewhere(staged).settings == []
+
+
+@pytest.fixture
+def evaluated(home, tmp_path, capsys, monkeypatch):
+    """A stored trial of the study, and `sweep evaluate` as from the user's folder, in a process that knows nothing."""
+    study, store = Study.load(write_study(home)), open_store(tmp_path / "store")
+    config, trial = study.config("at"), expand(study)[0].trial
+    place = Workplace(Setting(store.uri, "data"), store, tmp_path / "store/trials" / trial[:16], lambda row: None)
+    place.folder.mkdir(parents=True)
+    Training("at", config, trial).run(place)
+    monkeypatch.chdir(home)
+
+    def call(*words: str) -> tuple[int, str]:
+        forget_all()
+        trial_model.cache_clear()
+        data_set.cache_clear()
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["evaluate", "--store", store.uri, "--attacks", "pgd-2", "--epsilon", "0.1", *words])
+        captured = capsys.readouterr()
+        return caught.value.code, captured.out + captured.err
+
+    return trial, call
+
+
+def test_a_trial_with_an_own_network_is_attacked_again_by_naming_what_it_was_trained_with(home, evaluated):
+    trial, call = evaluated
+    named = ["--checkpoint", f"{trial}/last", "--model", "my_net.py:build", "--dataset", "folder:pets"]
+    code, text = call(*named)
+    assert code == 0 and "pgd-2" in text.lower(), text
+    code, text = call(*named[:2])
+    assert code == 2 and "a model of its user's own; name it with --model my_net.py:build" in text
+    (home / "my_net.py").write_text(NETWORK.replace("nn.ReLU()", "nn.SiLU()"))
+    code, text = call(*named)
+    assert code == 2 and "was trained with another text of my_net.py:build or other images" in text
+
+
+def test_weights_from_elsewhere_are_attacked_on_images_of_ones_own(home, tmp_path, evaluated):
+    _, call = evaluated
+    network = models.build(registry.load_network("my_net.py:build", home), 3, shape=(1, 6, 6))
+    torch.save(network.state_dict(), tmp_path / "net.pt")
+    words = ["--checkpoint", str(tmp_path / "net.pt"), "--model", "my_net.py:build", "--dataset", "npz:bars.npz"]
+    code, text = call(*words, "--json")
+    first = json.loads(text[text.index("{") :])
+    assert code == 0 and next(iter(first["evaluations"].values()))["images"] == 30
+    np.savez(home / "bars.npz", **{key: value[::-1] for key, value in np.load(home / "bars.npz").items()})
+    code, text = call(*words, "--json")
+    assert json.loads(text[text.index("{") :])["name"] != first["name"], "other images are another subject"
