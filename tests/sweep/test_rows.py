@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from reports.diff import difference_text
+from reports.diff import text as difference_text
 from reports.explain import text as explanation
 from reports.export import export
 from reports.page.page import write_page
@@ -98,7 +98,8 @@ def test_document_page_and_export_have_it(place, results, tmp_path):
     page = write_page(results, study_tables(results, "digits"), [], tmp_path / "out")
     assert "Madry CNN" in page.read_text()
     assert difference_text(results)
-    assert "Madry" in explanation(results, "digits/Madry_CNN/pgd-3")
+    with pytest.raises(UserError, match="the paper prints no pgd-3 of Madry_CNN"):
+        explanation(results, "digits/Madry_CNN/pgd-3")
     export(place / "store", None, tmp_path / "export")
     frame = pd.read_csv(tmp_path / "export" / "results.csv")
     mine = frame[frame["label"] == "Madry_CNN"]
