@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
-
 
 def write_reports(
     store_uri: str | Path,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reports import CACHE
-from reports.freshness import NOTE
+from reports.freshness import CACHE, NOTE
 from reports.results import Results
 from reports.store.load import Problem, ReportData, load, no_collection
 from reports.tables import document, latex, spreadsheet

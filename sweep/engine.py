@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reports import CACHE, write_reports
+from reports import write_reports
+from reports.freshness import CACHE
 from reports.papers import load as load_paper
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of

@@ -220,6 +220,6 @@ def _reason(trial: Any) -> str:
     """The last line of the last error, as Tune wrote it beside the trial."""
     try:
         lines = [line.strip() for line in Path(trial.error_file).read_text().splitlines() if line.strip()]
-    except (OSError, TypeError):
+    except (OSError, TypeError, AttributeError):
         lines = []
     return lines[-1][:500] if lines else "the process died"
