@@ -13,6 +13,7 @@ from sweep.store.opening import open_store
 SOURCES = Path(__file__).parent
 CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 NOTE = Path("plots", "made_from.txt")
+CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 
 
 def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str | Path | None) -> str:

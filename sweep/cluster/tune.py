@@ -297,7 +297,7 @@ def death(trial: Any) -> TaskFailure:
     """Of a process, by what Tune wrote of it; one that took too much of its machine's memory is its task's failure."""
     try:
         text = Path(trial.error_file).read_text()
-    except (OSError, TypeError):
+    except (OSError, TypeError, AttributeError):
         text = ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "OutOfMemoryError" in text or "low on memory" in text:

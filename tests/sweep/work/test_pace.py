@@ -91,6 +91,9 @@ def test_the_start_of_a_process_is_no_part_of_the_pace(monkeypatch):
     assert pace.seconds_left({"train": 20.0}, []) == pytest.approx(10)
 
 
+START = 1000.0  # of a simulated run, by the monotonic clock
+
+
 def recorded() -> list[tuple[str, float, int, float]]:
     """Stage, cost, epochs and seconds of every training and attack of `digits`, as two processes took them."""
     rows = json.loads((Path(__file__).parent / "digits_trace.json").read_text())
@@ -111,7 +114,7 @@ def simulated(seed: int) -> list[tuple[str, float, int, float]]:
 
 def estimates(tasks, slots, start_seconds, monkeypatch) -> list[tuple[float, float | None]]:
     """The share of the run that was over and the estimated whole, at every end of an epoch or task; trainings first."""
-    clock = [0.0]
+    clock = [START]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     pace, told = Pace(), []
     waiting = sorted(tasks, key=lambda task: (task[0] != "train", -task[1]))
@@ -125,7 +128,7 @@ def estimates(tasks, slots, start_seconds, monkeypatch) -> list[tuple[float, flo
                 stage, cost, epochs, seconds = waiting.pop(0)
                 one = assigned(stage, cost, epochs)
                 pace.begin(one)
-                begins = clock[0] + (start_seconds if clock[0] == 0 else 0.0)  # processes are used again
+                begins = clock[0] + (start_seconds if clock[0] == START else 0.0)  # processes are used again
                 running[slot] = one, [begins + seconds * (k + 1) / epochs for k in range(epochs)], seconds
         slot = min(running, key=lambda number: running[number][1][0])
         one, ends, seconds = running[slot]
@@ -144,7 +147,8 @@ def estimates(tasks, slots, start_seconds, monkeypatch) -> list[tuple[float, flo
             {stage: left[stage] - begun[stage] for stage in left}, [o for o, _, _ in running.values()]
         )
         told.append((clock[0], None if rest is None else clock[0] + rest))
-    return [(at / clock[0], None if whole is None else whole / clock[0]) for at, whole in told]
+    last = clock[0] - START
+    return [((at - START) / last, None if whole is None else (whole - START) / last) for at, whole in told]
 
 
 @pytest.mark.parametrize("tasks", [recorded(), *map(simulated, range(5))], ids=["digits", *map(str, range(5))])
