@@ -19,11 +19,14 @@ from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
+from tests.chaos import commands
+from tests.chaos.primitives import BEFORE, Countdown
 from tests.sweep import stored
 from tests.sweep.tiny_study import tiny
 
 PAPER = load_paper()
 IMAGES = 1000
+OUTCOME = {"first", "second", "measure", "seeds", "trials", "differences", "verdict", "estimate", "e_value"}
 
 
 class Engine:
@@ -187,3 +190,30 @@ def test_the_command_says_what_it_needs(tmp_path):
     words = [sys.executable, "-m", "sweep.decide", "--store", str(tmp_path)]
     found = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 2 and "give either one claim" in found.stderr
+
+
+def test_a_killed_command_goes_on_where_it_was_and_ends_as_one_that_was_not(tmp_path):
+    attacks = {"attacks": ["clean", "autoattack"], "suite": None, "epsilon": "0.1", "images": 8}
+    tiny(tmp_path, search=None, methods={"at": {}, "sovr": {}}, evaluation=attacks)
+
+    def decide(store, kill_at=0):
+        def prepare():
+            commands.without_figures()
+            if kill_at:
+                Countdown(tmp_path / store, kill_at, BEFORE).install()
+
+        words = ["decide", "--study", "tiny.yaml", "--claims", "--max-seeds", "2", "--store", store, "--out", "out"]
+        return commands.call(words, tmp_path, prepare=prepare)
+
+    def found(store):
+        return {one.path: one.model_dump(include=OUTCOME) for one in decisions(open_store(tmp_path / store))}
+
+    whole = decide("whole")
+    assert whole.code == 0 and "open claims decided" in whole.output
+    assert found("whole") and all(one["seeds"] == (0, 1) for one in found("whole").values())
+    assert decide("cut", kill_at=60).killed and not found("cut")
+    trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("trials/*/record.json")}
+    assert 0 < len(trained) < 4
+    assert decide("cut").code == 0
+    assert found("cut") == found("whole")
+    assert all(path.stat().st_mtime_ns == then for path, then in trained.items())
