@@ -348,7 +348,7 @@ class _virtual:
         self.before = [(module, module.time) for module in (work, leases, stored, pace)]  # type: ignore[attr-defined]
         for module, _ in self.before:
             module.time = self.clock  # type: ignore[attr-defined]
-        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[attr-defined]
+        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[attr-defined,assignment]
 
     def __exit__(self, *_: object) -> None:
         for module, before in self.before:
