@@ -122,16 +122,16 @@ class Recipe(Strict):
     )
     attack: InnerAttack = Field(InnerAttack(), description="the attack inside training")
     precision: Literal["ieee", "tf32", "bf16"] | None = Field(
-        None, description="of the network; absent: float32, and tf32 in a GPU's convolutions"
+        None, description="of the network; absent: float32, and tf32 in a GPU's convolutions", examples=["bf16"]
     )
     compile: Annotated[Literal[True] | None, _absent_if(False)] = Field(
-        None, description="the network by torch.compile"
+        None, description="the network by torch.compile", examples=[True]
     )
     deterministic: Annotated[Literal[True] | None, _absent_if(False)] = Field(
-        None, description="a GPU repeats its numbers bit for bit, at a cost; a CPU always does"
+        None, description="a GPU repeats its numbers bit for bit, at a cost; a CPU always does", examples=[True]
     )
     channels_last: Annotated[Literal[False] | None, _absent_if(True)] = Field(
-        None, description="false: weights and images in torch's usual memory format"
+        None, description="false: weights and images in torch's usual memory format", examples=[False]
     )
 
     @model_serializer(mode="wrap")

@@ -48,7 +48,7 @@ def test_another_attempt_and_a_training_near_chance_are_said_once(tmp_path, caps
     work = Work(tiny(tmp_path, search=None, resources={"retries": 3}), open_store(tmp_path / "store"))
     display = Display("Tiny")
     running = work.next_task()
-    running.started, running.attempt, running.trouble = True, 2, "RuntimeError: no memory"
+    running.started, running.failures, running.trouble = True, 1, "RuntimeError: no memory"
     work.near_chance.append("at seed 1")
     for _ in range(3):
         display.update(work)
