@@ -193,7 +193,7 @@ def test_the_command_says_what_it_needs(tmp_path):
 
 
 def test_a_killed_command_goes_on_where_it_was_and_ends_as_one_that_was_not(tmp_path):
-    attacks = {"attacks": ["clean", "autoattack"], "suite": None, "epsilon": "0.1", "images": 8}
+    attacks = {"attacks": ["clean", "pgd-20"], "suite": None, "epsilon": "0.1", "images": 8}
     tiny(tmp_path, search=None, methods={"at": {}, "sovr": {}}, evaluation=attacks)
 
     def decide(store, kill_at=0):
