@@ -186,6 +186,7 @@ class HeldLeases:
     def _still_refused(self) -> set[str]:
         """By when their files changed: a renewal changes it. Who holds one is read once, to see a neighbour die."""
         now, live, seen = time.monotonic(), set(), {}
+        dead: dict[tuple[str, int, str], bool] = {}  # one process holds many
         for entry in self.store.entries(layout.LEASES):
             name = _parts(entry.path)[0]
             if name not in self.refused:
@@ -196,7 +197,10 @@ class HeldLeases:
                 continue
             since = since if changed == entry.modified else now
             seen[entry.path] = (entry.modified, since, holder)
-            if holder.expires and now - since < UNCHANGED_SECONDS and not holder.is_dead:
+            whose = (holder.host, holder.pid, holder.started)
+            if whose not in dead:
+                dead[whose] = holder.is_dead
+            if holder.expires and now - since < UNCHANGED_SECONDS and not dead[whose]:
                 live.add(name)
         self._seen = seen
         return live
