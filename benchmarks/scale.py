@@ -356,8 +356,8 @@ class _virtual:
             lease._renewed = clock.now
             release(lease)
 
-        leases.Lease.release = release  # type: ignore[method-assign]
-        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[attr-defined]
+        leases.Lease.release = release  # type: ignore[assignment, method-assign]
+        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         for module, before in self.before:
