@@ -348,12 +348,22 @@ class _virtual:
         self.before = [(module, module.time) for module in (work, leases, stored, pace)]  # type: ignore[attr-defined]
         for module, _ in self.before:
             module.time = self.clock  # type: ignore[attr-defined]
-        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[attr-defined,assignment]
+        self.release, clock = leases.Lease.release, self.clock
+
+        def release(lease: Any, release: Any = self.release) -> None:
+            """As if its thread had just renewed it."""
+            lease.holder = lease.holder.model_copy(update={"expires": clock.time() + 60.0})
+            lease._renewed = clock.now
+            release(lease)
+
+        leases.Lease.release = release  # type: ignore[assignment, method-assign]
+        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         for module, before in self.before:
             module.time = before  # type: ignore[attr-defined]
         leases.threading = threading  # type: ignore[attr-defined]
+        leases.Lease.release = self.release  # type: ignore[method-assign]
 
 
 def study_of(trials: int, folder: Path) -> Study:
