@@ -88,7 +88,7 @@ def test_the_commands_write_and_print(store, tmp_path):
     out = tmp_path / "report"
     result = runner.invoke(app, ["--store", store.uri, "--out", str(out), "--no-figures"])
     assert result.exit_code == 0 and (out / "tables.md").exists()
-    printed = runner.invoke(app, ["diff", "--store", store.uri, "--study", "one"])
+    printed = runner.invoke(app, ["diff", "--store", store.uri, "--study", "one", "--against", "sovr"])
     assert printed.exit_code == 0 and "## Claims" in printed.output
     assert runner.invoke(app, ["--store", store.uri, "diff", "--out", str(out)]).exit_code == 0
     assert (out / "diff.md").read_text(encoding="utf-8").startswith("# Our numbers beside the paper's")
