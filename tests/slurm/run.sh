@@ -81,7 +81,7 @@ SlurmdPidFile=$work/%n/slurmd.pid
 SlurmctldLogFile=$work/slurmctld.log
 SlurmdLogFile=$work/%n/slurmd.log
 ProctrackType=proctrack/pgid
-TaskPlugin=task/none
+TaskPlugin=task/affinity
 SchedulerType=sched/builtin
 SelectType=select/cons_tres
 ReturnToService=2
@@ -118,7 +118,7 @@ cd "$work/job"
 cp "$root/tests/slurm/study.yaml" study.yaml
 python -m sweep.submit --slurm job.sbatch --study study.yaml --store "$work/job/store" --data-dir "$work/job/data" \
   --nodes 2 --cpus-per-node 2 --time 30:00 --folder "$work/job" --venv "$root/.venv" \
-  --env PYTHONPATH="$root" --env RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180
+  --env PYTHONPATH="$root"
 job=$(sbatch --parsable job.sbatch)
 
 records() { find store/trials -name record.json 2> /dev/null | wc -l; }
