@@ -174,7 +174,8 @@ def _log(store: Store, task: Task, place: Path) -> Iterator[None]:
     file = place / layout.LOG
     with file.open("a", encoding="utf-8", buffering=1) as log:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        log.write(f"{now} {task.stage} {task.label} on {socket.gethostname()}\n")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        log.write(f"{now} {task.stage} {task.label} on {socket.gethostname()} with {cores} cores\n")
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             try:
                 yield

@@ -81,7 +81,7 @@ SlurmdPidFile=$work/%n/slurmd.pid
 SlurmctldLogFile=$work/slurmctld.log
 SlurmdLogFile=$work/%n/slurmd.log
 ProctrackType=proctrack/pgid
-TaskPlugin=task/none
+TaskPlugin=task/affinity
 SchedulerType=sched/builtin
 SelectType=select/cons_tres
 ReturnToService=2
@@ -118,7 +118,7 @@ cd "$work/job"
 cp "$root/tests/slurm/study.yaml" study.yaml
 python -m sweep.submit --slurm job.sbatch --study study.yaml --store "$work/job/store" --data-dir "$work/job/data" \
   --nodes 2 --cpus-per-node 2 --time 30:00 --folder "$work/job" --venv "$root/.venv" \
-  --env PYTHONPATH="$root" --env RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180
+  --env PYTHONPATH="$root"
 job=$(sbatch --parsable job.sbatch)
 
 records() { find store/trials -name record.json 2> /dev/null | wc -l; }
@@ -146,15 +146,18 @@ cat robustsweep-*.log
 scontrol show job "$job" | grep -E 'JobState|Restarts|ExitCode' || true
 grep -q "back into the queue" robustsweep-*.log
 python - "$work/job/store" <<'CHECK'
+import re
 import sys
-from sweep.store import open_store
+
+from sweep.store.opening import open_store
 
 store = open_store(sys.argv[1])
-manifest = store.manifest("slurm")
-states = {cell["label"]: store.trial_record(cell["trial"])["status"] for cell in manifest["cells"]}
-hosts = {line.split()[-1] for path in store.list("trials") if path.endswith("log.txt") for line in store.read(path).decode().splitlines() if " on " in line}
-print(states, sorted(hosts))
-assert set(states.values()) == {"done"} and hosts == {"n1", "n2"}
+cells = store.manifest("slurm").cells
+states = {(cell.label, cell.seed): store.trial_record(cell.trial).status for cell in cells}
+logs = "".join(store.read(path).decode() for path in store.paths("trials") if path.endswith("log.txt"))
+seen = set(re.findall(r" on (\w+) with (\d+) cores$", logs, re.MULTILINE))
+print(states, sorted(seen))
+assert set(states.values()) == {"done"} and seen == {("n1", "2"), ("n2", "2")}  # each trial sees all cores of its node
 CHECK
 [ ! -e .ray-token-"$job" ] || { echo "the token was left behind"; exit 1; }
 say "done: every trial is there, from two nodes, with one requeue in between"

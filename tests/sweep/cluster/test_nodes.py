@@ -19,7 +19,7 @@ from sweep.errors import UserError
 from sweep.store.opening import open_store
 from sweep.work.tasks import Setting
 from tests.patience import patience
-from tests.sweep.tiny_study import TINY, tiny
+from tests.sweep.tiny_study import tiny
 
 ROOT = Path(__file__).parents[3]
 DATA = """
@@ -37,6 +37,7 @@ far_digits = DataSource(DatasetFacts(10, (1, 8, 8), 1437, 360), display="Far", l
 METHOD = """
 import errno, os, time
 from dataclasses import dataclass
+from pathlib import Path
 import torch.nn.functional as F
 from trainers.method import Method
 
@@ -45,7 +46,8 @@ class Slow(Method):
     def loss(self, model, images, labels, attack):
         if os.environ.get("BAD_NODE") == "disk":
             raise OSError(errno.ENOSPC, "No space left on device")
-        time.sleep(0.15)
+        while not Path({go!r}).exists():  # until the bad nodes have been found out
+            time.sleep(0.1)
         return F.cross_entropy(model(images), labels)
 """
 
@@ -84,34 +86,42 @@ def test_a_gpu_that_torch_cannot_use_is_refused_by_the_preflight_and_by_the_work
 @pytest.mark.timeout(400)
 def test_nodes_that_join_later_and_cannot_work_get_no_work_and_are_named(cluster, tmp_path):
     (tmp_path / "far_digits.py").write_text(DATA)
-    (tmp_path / "slow.py").write_text(METHOD)
+    (tmp_path / "slow.py").write_text(METHOD.replace("{go!r}", repr(str(tmp_path / "go"))))
     plugins = [tmp_path / "far_digits.py", tmp_path / "slow.py"]
-    changes = {"dataset": "far_digits", "methods": {"slow": {}}, "seeds": list(range(12)), "search": None}
+    changes = {"dataset": "far_digits", "methods": {"slow": {}}, "seeds": [0, 1, 2, 3], "search": None}
+    changes["resources"] = {"gpus": 0}
     changes["evaluation"] = {"attacks": ["clean"], "suite": None, "epsilon": "0.1", "images": 20}
-    tiny(tmp_path, plugins=plugins, train={**TINY["train"], "epochs": 5}, **changes)
+    tiny(tmp_path, plugins=plugins, **changes)
     other = tmp_path / "other/torch-9.9.9.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.9\n")
     words = ["--study", str(tmp_path / "tiny.yaml"), "--store", str(tmp_path / "store"), "--logger", "none"]
     for plugin in plugins:
         words += ["--plugin", str(plugin)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "sweep.run", *words, "--address", cluster.address, "--yes", "--set", "resources.gpus=0"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    store, end = tmp_path / "store", time.monotonic() + patience(120)
-    while not list(store.glob("trials/*/record.json")):
-        assert driver.poll() is None and time.monotonic() < end, driver.communicate()[0]
-        time.sleep(0.2)
+    log = tmp_path / "driver.log"
+    with log.open("w") as stream:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "sweep.run", *words, "--address", cluster.address, "--yes"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    store, end = tmp_path / "store", time.monotonic() + patience(200)
+
+    def wait_for(condition):
+        while not condition():
+            assert driver.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.2)
+
+    wait_for(lambda: list(store.glob("trials/*/progress.json")))
     for bad in ({"BAD_NODE": "disk"}, {"BAD_NODE": "data"}, {"PYTHONPATH": f"{other.parent}:{ROOT}"}):
         cluster.add_node(num_cpus=1, object_store_memory=100_000_000, env_vars=bad)
-    output, _ = driver.communicate(timeout=patience(250))
-    print(output)
+    wait_for(lambda: log.read_text().count("gets no more work") == 3)
+    (tmp_path / "go").touch()
+    driver.wait(patience(100))
+    output = log.read_text()
     assert driver.returncode == 0, output  # every trial was done elsewhere
     named = [line for line in output.splitlines() if line.startswith("node ") and "got no more work" in line]
     assert len(named) == 3, output
