@@ -35,10 +35,10 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(folder: Path) -> None:
-    ended = campaign(folder, "--cases", "3", "--parts", "kills,damages,drivers,machine")
+    ended = campaign(folder, "--cases", "3", "--parts", "kills,damages,flips,drivers,machine")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     total = ended.stdout.splitlines()[-1]
-    assert total.startswith("| all | 12 |"), ended.stdout
+    assert total.startswith("| all | 15 |"), ended.stdout
 
 
 @pytest.mark.timeout(120)
