@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from sweep import application
+from sweep import application, studies
 from sweep.application import app
+from sweep.errors import UserError
 
 
 @app.command()
@@ -27,8 +29,10 @@ def plan(
     as_json: application.JsonOption = False,
 ) -> None:
     """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
-    sys.stderr.write(f"{study}: reading the study and its store\n")
-    sys.stderr.flush()
+    with contextlib.suppress(UserError):  # said below
+        studies.find(study)
+        sys.stderr.write(f"{study}: reading the study and its store\n")
+        sys.stderr.flush()
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
     from sweep.trials.cells import stored_cells

@@ -72,7 +72,7 @@ def test_a_study_runs_in_an_empty_folder_to_its_result(installed, tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
     said = found.stderr
     assert "starting Ray (usually 10 to 30 s)" in said
-    assert re.search(r"^ST +\S+ +1$", said, re.MULTILINE), said
+    assert re.search(r"^ST +\S+ +\S+ +1$", said, re.MULTILINE), said
     assert said.index("method  ") < said.index(f"written: {tmp_path}/reports/tables.md")
     (tmp_path / "small.yaml").unlink()
     again = run(installed, tmp_path, "run", "--study", "small", "--dry-run")  # by its name in the store

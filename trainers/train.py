@@ -326,7 +326,7 @@ class Training:
             for name, wrapper in self.wrappers.items():
                 wrapper.load_state_dict(state["wrappers"][name])
             self.method_state = self._on_device(state["method_state"])
-            self.devices = list(state.get("devices", ()))
+            self.devices = list(state["devices"])
             for name in PROGRESS:
                 setattr(self, name, state[name])
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:

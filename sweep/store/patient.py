@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ PATIENCE_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 # What a store that does answer says of its content.
 ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+# What no waiting mends: somebody has to make room or to give a right.
+REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EFBIG)
 
 Answer = TypeVar("Answer")
 
@@ -78,6 +81,8 @@ class PatientStore(Store):
             except ANSWERS:
                 raise
             except OSError as fault:
+                if fault.errno in REFUSALS:
+                    raise
                 waited = time.monotonic() - began
                 if waited + pause > self.seconds or self.stopping():
                     raise StoreGone(

@@ -59,7 +59,7 @@ def test_what_it_says_to_type_is_a_command_that_works(tmp_path):
     [
         (["--dataset", "minst"], "did you mean 'mnist'"),
         (["--methods", "at,tradse"], "did you mean 'trades'"),
-        (["--model", "wrn_34_10"], "32x32"),
+        (["--model", "resnet18_64"], "16"),
         (["--model", "small_cn"], "did you mean 'small_cnn'"),
         (["--methods", ","], "empty"),
     ],

@@ -43,13 +43,13 @@ def test_adversarial_training_makes_a_network_robust(tmp_path: Path) -> None:
     assert robust["curve"][-1]["train_loss"] < robust["curve"][0]["train_loss"]
 
 
-def test_the_outcome_has_one_row_per_epoch_and_three_checkpoints(tmp_path: Path) -> None:
+def test_the_outcome_has_one_row_per_epoch_and_the_checkpoints_asked_for(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     config = every_kind_of_trial(tmp_path)["at"]
     outcome = train(config, folder=tmp_path / "trial", on_epoch=seen.append)
     assert outcome["status"] == "done" and outcome["reason"] is None and outcome["steps"] == 3 * 2
     assert seen == outcome["curve"] and [row["epoch"] for row in seen] == [0, 1, 2]
-    assert set(outcome["checkpoints"]) == {"last", "best_test", "best_validation"}
+    assert set(outcome["checkpoints"]) == {"last", "best_test", "best_validation", "epoch-2"}
     for row in seen:
         for key in ("train_loss", "train_accuracy", "train_margin", "learning_rate", "seconds"):
             assert isinstance(row[key], float), key

@@ -208,7 +208,7 @@ def test_a_state_without_one_of_its_keys_is_not_used(tmp_path: Path) -> None:
     config = small_trial("sovr+seat", seat=Seat(), recipe={"epochs": 1})
     train(config, folder=tmp_path)
     state = load_resume(tmp_path / "resume.pt")
-    assert state is not None and len(state) == 11
+    assert state is not None and len(state) == 12
     for key in state:
         save_resume(tmp_path / "resume.pt", {name: value for name, value in state.items() if name != key})
         with pytest.raises(UnusableState, match=rf"another version \(KeyError: '{key}'\)"):

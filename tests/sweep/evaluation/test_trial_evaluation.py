@@ -107,9 +107,6 @@ def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_pa
     weights.write_bytes(weights.read_bytes()[:300])
     store.delete(path)
     summary, told = run()
-    assert not summary.complete and f"{weights.name} is damaged" in told
-    shutil.rmtree(weights.parent)
-    summary, told = run()
-    assert summary.complete and summary.done["train"] == 1
+    assert summary.complete and summary.done["train"] == 1 and weights.name in told
     assert store.record(EvaluationRecord, path).verdicts == whole.verdicts
     assert run()[0].all_there
