@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from sweep.store import layout
@@ -97,10 +98,11 @@ def trial_row(record: TrialRecord) -> Row:
 
 
 def evaluation_row(record: EvaluationRecord) -> Row:
+    path = record.path
     return {
         "trial": layout.short(record.trial),
         "checkpoint": record.checkpoint,
-        "attack_id": record.path.rpartition("/")[2].removesuffix(".json"),
+        "attack_id": path.rpartition("/")[2].removesuffix(".json"),
         "attack": str(record.attack["name"]),
         "epsilon": (epsilon := str(record.attack.get("epsilon", ""))),
         "epsilon_value": _number(epsilon),
@@ -110,10 +112,11 @@ def evaluation_row(record: EvaluationRecord) -> Row:
         "accuracy": record.accuracy,
         "clean_accuracy": record.clean_accuracy,
         "warnings": list(record.warnings),
-        "path": record.path,
+        "path": path,
     }
 
 
+@cache
 def _number(epsilon: str) -> float | None:
     try:
         return as_float(epsilon)
