@@ -10,6 +10,7 @@ import ray
 import torch
 
 from sweep.studies.model import Study
+from trainers.data import needs_files
 
 UNITS = 10_000  # Ray counts resources in ten-thousandths
 
@@ -70,8 +71,8 @@ def choose(study: Study, *, scales: bool = False) -> TrialResources:
 
 
 def needs_gpu(study: Study) -> bool:
-    """Whether a study that leaves it open is one for GPUs."""
-    return study.dataset != "digits"
+    """Whether a study that leaves it open is one for GPUs: data that come with the code are for a CPU."""
+    return needs_files(study.dataset)
 
 
 def scales() -> bool:
