@@ -107,6 +107,14 @@ class TrialRecord(Provenance, Record):
         return layout.trial_record(self.trial)
 
 
+class KeptFile(Part):
+    """A file beside a record."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: int = Field(ge=0)
+    count: int = Field(ge=0)  # of the things in it
+
+
 class EvaluationRecord(Provenance, Record):
     """Verdicts of one attack on one checkpoint, image by image; every number in it is read off them."""
 
@@ -121,6 +129,7 @@ class EvaluationRecord(Provenance, Record):
     accuracy: float
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
+    counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
 
     @cached_property
     def path(self) -> str:
@@ -132,6 +141,10 @@ class EvaluationRecord(Provenance, Record):
         for name in ("path", "clean_accuracy"):
             copied.__dict__.pop(name, None)
         return copied
+
+    @property
+    def counterexamples_path(self) -> str:
+        return layout.counterexamples(self.path)
 
     @property
     def survivors(self) -> np.ndarray:
@@ -164,6 +177,7 @@ class ShardRecord(Provenance, Record):
     clean: str | None = None
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    counterexamples: str | None = None  # their file in base64, empty where no image fell; None where none are kept
 
     @property
     def path(self) -> str:
