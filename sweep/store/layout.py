@@ -89,6 +89,10 @@ def counterexamples(record: str) -> str:
     return f"{record.removesuffix('.json')}{COUNTEREXAMPLES}"
 
 
+def evaluation_of_counterexamples(path: str) -> str:
+    return f"{path.removesuffix(COUNTEREXAMPLES)}.json"
+
+
 def shard(folder: str, first: int, last: int, phase: str) -> str:
     return f"{folder}/shard-{first}-{last}{f'.{phase}' if phase else ''}.json"
 

@@ -148,6 +148,8 @@ def _is_further(known: Record, new: Record) -> bool:
     """Whether the known one is no result yet and the new one is."""
     if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
         return known.status in UNFINISHED and new.status not in UNFINISHED
+    if isinstance(known, EvaluationRecord) and isinstance(new, EvaluationRecord):
+        return known.counterexamples is None and new.counterexamples is not None and _outcome(known) == _outcome(new)
     if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
         return len(new.seeds) > len(known.seeds) and _same_seeds(known, new)
     return False
@@ -216,7 +218,8 @@ def _outcome(record: Record) -> Any:
         return record.config, record.numerics, record.status, curve, record.checkpoints
     if isinstance(record, SearchRecord):
         return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
-    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds"})
+    # Two machines may fool the model by different images, and round differently where nobody sees it.
+    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds", "counterexamples"})
 
 
 def _files(found: Found) -> list[str]:
@@ -232,13 +235,16 @@ def _files(found: Found) -> list[str]:
     if isinstance(record, SearchRecord):
         journal = layout.search_journal(record.id)
         return [journal] if _has(found.store, journal) else []
-    return list(_checksums(record))
+    found_there = set(found.store.paths(record.path.rpartition("/")[0])) if _checksums(record) else set()
+    return [path for path in _checksums(record) if path in found_there]
 
 
 def _checksums(record: Record) -> dict[str, str | None]:
     """The files that a record describes, each with the SHA-256 that it should have."""
     if isinstance(record, TrialRecord):
         return {layout.weights(record.trial, name): kept.sha256 for name, kept in record.checkpoints.items()}
+    if isinstance(record, EvaluationRecord) and record.counterexamples is not None:
+        return {record.counterexamples_path: record.counterexamples.sha256}
     return {record.arrays_path: record.arrays_sha256} if isinstance(record, DiagnosticsRecord) else {}
 
 
@@ -249,7 +255,7 @@ def _file_faults(found: Found) -> Iterator[str]:
                 yield f"broken file {path}: it is not the one that {found.record.path} describes"
         elif found.store.exists(path):
             yield f"broken file {path}: it is a link; put the file itself there"
-        elif not isinstance(found.record, TrialRecord):  # weights that no table needs may have been deleted
+        elif isinstance(found.record, DiagnosticsRecord):  # others need theirs in no table, and may have lost them
             yield f"broken record {found.record.path}: {path} is absent"
 
 
