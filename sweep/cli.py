@@ -12,6 +12,7 @@ import sweep.run
 import sweep.status
 import sweep.submit
 import sweep.upkeep
+import sweep.verify
 import sweep.verify_store  # noqa: F401
 from sweep.application import main
 

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,9 +63,10 @@ class Counterexamples:
 
     def encoded(self) -> bytes:
         buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer, **{name: np.ascontiguousarray(getattr(self, name), _DTYPES[name]) for name in _DTYPES}
-        )
+        arrays: dict[str, Any] = {
+            name: np.ascontiguousarray(getattr(self, name), dtype) for name, dtype in _DTYPES.items()
+        }
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
     def steps(self, rows: np.ndarray) -> np.ndarray:
