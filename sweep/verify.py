@@ -85,7 +85,8 @@ def verify(
 def _wanted(store: Store, study: str | None) -> dict[str, list[str]]:
     """Title of a model -> the paths of its evaluations."""
     from sweep.store import layout
-    from sweep.store.records import EvaluationRecord, RowRecord
+    from sweep.store.records.evaluation import EvaluationRecord
+    from sweep.store.records.row import RowRecord
 
     manifests = store.manifests(skip=lambda _: None)
     if study is not None and study not in manifests:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LEAVES = ("sweep.errors", "sweep.listing")
-NAMES = "application run decide plan status explain new evaluate check submit upkeep merge verify transfer verify_store cli __main__"
-COMMANDS = (*(f"sweep.{name}" for name in NAMES.split()), "reports.__main__")
+NAMES = "application run decide plan status explain new evaluate check submit upkeep merge verify_store cli __main__"
+COMMANDS = (*(f"sweep.{name}" for name in [*NAMES.split(), "verify", "transfer"]), "reports.__main__")
 # Each may import those before it; reports stand aside.
 ORDER = (
     *(("search_spaces",), ("trainers",), LEAVES, ("sweep.store",), ("sweep.studies",), ("sweep.trials",)),

@@ -11,7 +11,8 @@ import numpy as np
 from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import EvaluationRecord, KeptFile, ShardRecord, pack, unpack
+from sweep.store.records.evaluation import EvaluationRecord, KeptFile, ShardRecord
+from sweep.store.verdicts import pack, unpack
 from trainers.counterexample_file import Counterexamples, decoded, joined
 from trainers.perturbation.autoattack import joined_warnings, square_warning
 

@@ -11,7 +11,8 @@ import torch
 
 from sweep.evaluation.untrusted import BATCH, Contradiction, Model, NotVerified, open_model
 from sweep.store.base import ABSENT, Skip, Store
-from sweep.store.records import EvaluationRecord, unpack
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.verdicts import unpack
 from sweep.trials.provenance import device_name, versions
 from trainers.attacks import display_name, from_record
 from trainers.counterexample_file import BrokenCounterexamples, Counterexamples, decoded

@@ -19,7 +19,7 @@ from sweep.evaluation.checkpoints import data_set
 from sweep.store import layout
 from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies import own
 from sweep.trials.identity import NUMERICS_VERSION, trial_hash
 from trainers import assembly, registry

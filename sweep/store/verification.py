@@ -11,14 +11,12 @@ from sweep.store import layout
 from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.leftovers import selected_checkpoints
-from sweep.store.records import (
-    RECORD_TYPES,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Record,
-    TrialRecord,
-)
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Record
+from sweep.store.records.trial import TrialRecord
 
 WEIGHTS, ARRAYS, COUNTEREXAMPLES = "weights", "arrays", "counterexamples"
 # Weights are judged by what the studies select, so manifests are read first.

@@ -52,7 +52,7 @@ class Pgd(EvaluationAttack):
         return super().display if self.alpha is not None else self.name.upper()
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        from trainers.perturbation.linf import keyed_pgd
+        from trainers.perturbation.projected_ascent import keyed_pgd
 
         return keyed_pgd(
             model,
@@ -74,7 +74,7 @@ class Pgd(EvaluationAttack):
     ) -> Verdicts:
         if not self.strict:
             return super().verdicts(model, images, labels, phase, indices=indices, checks=checks)
-        from trainers.perturbation.linf import correct_predictions
+        from trainers.perturbation.projected_ascent import correct_predictions
 
         clean = correct_predictions(model, images, labels)
         way = _Way(labels)

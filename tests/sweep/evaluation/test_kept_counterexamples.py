@@ -18,7 +18,8 @@ from sweep.store.folder import FolderStore
 from sweep.store.leftovers import delete_dead, leftovers
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord, ShardRecord, unpack
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.verdicts import unpack
 from sweep.store.verification import Verification
 from tests import records
 from tests.trainers.tiny import tiny_problem

@@ -98,7 +98,7 @@ def ascend(
 
 
 @dataclass(frozen=True)
-class LinfAttack:
+class ProjectedAscent:
     """PGD as a study sets it; satisfies `trainers.method.Attack`.
 
     start     uniform: as the norm draws it, in L∞ U(-ε, ε), clipped to [0, 1]; none
@@ -198,7 +198,9 @@ def keyed_pgd(
         return LOSSES[loss](logits if alpha is None else alpha * logits, labels)
 
     draw = partial(keyed_uniform, seed, indices)
-    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(model, images, objective)
+    return ProjectedAscent(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
+        model, images, objective
+    )
 
 
 def correct_predictions(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
