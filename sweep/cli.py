@@ -11,6 +11,7 @@ import sweep.plan
 import sweep.run
 import sweep.status
 import sweep.submit
+import sweep.transfer
 import sweep.upkeep
 import sweep.verify
 import sweep.verify_store  # noqa: F401

@@ -130,8 +130,8 @@ def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
 class _Check:
     def __init__(self, store: Store, record: EvaluationRecord, model: Model, faults: list[str]) -> None:
         self.store, self.record, self.model, self.faults = store, record, model, faults
-        self.norm, self.radius = _ball(record)
-        self.first, self.last = _window(record, len(model.images))
+        self.norm, self.radius = ball_of(record)
+        self.first, self.last = window_of(record, len(model.images))
         for name, sha256 in model.data.items():
             if record.data.get(name, sha256) != sha256:
                 raise Contradiction(f"evaluated on data {name!r} of sha256 {record.data[name][:16]}…, not on these")
@@ -154,7 +154,10 @@ class _Check:
                 f"it kept no counterexamples; of its numbers only the clean accuracy, {accuracy:.1f} %, was checked"
             )
             return {"faults": tuple(self.faults), "unverified": (reason,)}
-        found = self._counterexamples()
+        found = counterexamples_of(self.store, self.record, self.model.images[0].numel())
+        if len(found) != self.record.counterexamples.count:
+            count = self.record.counterexamples.count
+            self.faults.append(f"its record counts {count} counterexamples, the file has {len(found)}")
         confirmed, near = self._confirmed(found, fell)
         robust = right.copy()
         robust[confirmed] = False
@@ -183,24 +186,6 @@ class _Check:
             self.faults.append(
                 f"{what} verdicts on {int(differs.sum())} images are not those of the weights (first: image {where})"
             )
-
-    def _counterexamples(self) -> Counterexamples:
-        kept = self.record.counterexamples
-        assert kept is not None
-        path = self.record.counterexamples_path
-        fault = self.store.file_fault(path, kept.sha256)
-        if fault == ABSENT:
-            raise NotVerified(f"counterexamples {path} are absent")
-        if fault is not None:
-            raise Contradiction(f"counterexamples {path}: {fault}")
-        values = self.model.images[0].numel()
-        try:
-            found = decoded(self.store.read(path), self.record.images, values)
-        except BrokenCounterexamples as broken:
-            raise Contradiction(f"counterexamples {path}: {broken}") from None
-        if len(found) != kept.count:
-            self.faults.append(f"its record counts {kept.count} counterexamples, the file has {len(found)}")
-        return found
 
     def _confirmed(self, found: Counterexamples, fell: np.ndarray) -> tuple[np.ndarray, int]:
         """Positions of the images whose counterexample holds, and how many of these lie within rounding."""
@@ -245,7 +230,7 @@ class _Check:
         return DRIFTS[0] if (record.device, record.versions.get("torch")) == here else DRIFTS[1]
 
 
-def _ball(record: EvaluationRecord) -> tuple[NormName, float]:
+def ball_of(record: EvaluationRecord) -> tuple[NormName, float]:
     """Read from the record without asking the attack's own class, which may be a plug-in's."""
     norm = next((name for name in NORM_NAMES if name == record.attack.get("norm", "linf")), None)
     try:
@@ -257,9 +242,23 @@ def _ball(record: EvaluationRecord) -> tuple[NormName, float]:
     return norm, radius
 
 
-def _window(record: EvaluationRecord, present: int) -> tuple[int, int]:
+def window_of(record: EvaluationRecord, present: int) -> tuple[int, int]:
     window = record.attack.get("images") or (0, record.images)
     whole = isinstance(window, list | tuple) and len(window) == 2 and all(isinstance(one, int) for one in window)
     if not whole or not 0 <= window[0] < window[1] <= present or window[1] - window[0] != record.images:
         raise Contradiction(f"its {record.images} images {window!r} are not among the {present} test images")
     return int(window[0]), int(window[1])
+
+
+def counterexamples_of(store: Store, record: EvaluationRecord, values: int) -> Counterexamples:
+    """Of a record that names some, for images of so many values."""
+    path, kept = record.counterexamples_path, record.counterexamples
+    fault = store.file_fault(path, kept.sha256 if kept else None)
+    if fault == ABSENT:
+        raise NotVerified(f"counterexamples {path} are absent")
+    if fault is not None:
+        raise Contradiction(f"counterexamples {path}: {fault}")
+    try:
+        return decoded(store.read(path), record.images, values)
+    except BrokenCounterexamples as broken:
+        raise Contradiction(f"counterexamples {path}: {broken}") from None
