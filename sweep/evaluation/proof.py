@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from sweep.evaluation.untrusted import BATCH, Contradiction, Model, NotVerified, open_model
-from sweep.store.base import ABSENT, Skip, Store
+from sweep.evaluation.untrusted import BATCH, Contradiction, Model, NotVerified
+from sweep.store.base import ABSENT, Store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verdicts import unpack
 from sweep.trials.provenance import device_name, versions
@@ -65,25 +65,6 @@ class Proof:
         said += [f"NOT VERIFIED: {reason}" for reason in self.unverified]
         said += [f"FAILED: {fault}" for fault in self.faults]
         return start + "; ".join(said)
-
-
-def verified(
-    store: Store, wanted: Mapping[str, list[str]], data_dir: str | None, device: str, skip: Skip
-) -> Iterator[tuple[str, list[Proof]]]:
-    """The checks of all evaluations at these paths, by the title that they stand under; broken records are skipped."""
-    for title, paths in wanted.items():
-        models: dict[tuple[str, str], Model | NotVerified | Contradiction] = {}
-        found = []
-        for record in store.records(EvaluationRecord, paths, skip):
-            key = record.trial, record.checkpoint
-            if key not in models:
-                try:
-                    models[key] = open_model(store, *key, data_dir, device)
-                except (NotVerified, Contradiction) as reason:
-                    models[key] = reason
-            found.append(prove(store, record, models[key]))
-        if found:
-            yield title, found
 
 
 def prove(store: Store, record: EvaluationRecord, model: Model | NotVerified | Contradiction) -> Proof:

@@ -109,13 +109,40 @@ def _sha256(record: EvaluationRecord) -> str:
 
 
 def _transfer(store: Store, source: EvaluationRecord, model: Model) -> Transfer:
+    found = try_on(store, source, model)
+    trial, checkpoint, attack = _source(source)
+    return Transfer(
+        trial=trial,
+        checkpoint=checkpoint,
+        attack=attack,
+        sha256=_sha256(source),
+        first=found.first,
+        images=source.images,
+        right=found.right,
+        tried=pack(found.tried),
+        fooled=pack(found.fooled),
+    )
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One model under another's counterexamples; `near` are those within rounding of its boundary."""
+
+    first: int
+    right: int
+    tried: np.ndarray
+    fooled: np.ndarray
+    near: np.ndarray
+
+
+def try_on(store: Store, source: EvaluationRecord, model: Model) -> Tried:
     """Only what lies in the ball here counts, and only images that the model is right on without it."""
     norm, radius = ball_of(source)
     first, last = window_of(source, len(model.images))
     found = counterexamples_of(store, source, model.images[0].numel())
     right = ~model.clean(first, last).wrong.numpy()
     where = found.indices.astype(np.int64)
-    tried, fooled = np.zeros(source.images, bool), np.zeros(source.images, bool)
+    tried, fooled, near = (np.zeros(source.images, bool) for _ in range(3))
     candidates = np.flatnonzero(right[where])
     for start in range(0, len(candidates), BATCH):
         rows = candidates[start : start + BATCH]
@@ -123,17 +150,7 @@ def _transfer(store: Store, source: EvaluationRecord, model: Model) -> Transfer:
         clean = pixels(model.images[places], model.device)
         images = images_of(found, rows, clean)
         within = inside(images, clean, norm, radius).cpu().numpy()
-        wrong = model.judged(images, model.labels[places]).wrong.numpy()
-        tried[where[rows]], fooled[where[rows]] = within, within & wrong
-    trial, checkpoint, attack = _source(source)
-    return Transfer(
-        trial=trial,
-        checkpoint=checkpoint,
-        attack=attack,
-        sha256=_sha256(source),
-        first=first,
-        images=source.images,
-        right=int(right.sum()),
-        tried=pack(tried),
-        fooled=pack(fooled),
-    )
+        judged = model.judged(images, model.labels[places])
+        tried[where[rows]], fooled[where[rows]] = within, within & judged.wrong.numpy()
+        near[where[rows]] = within & judged.at_the_boundary.numpy()
+    return Tried(first, int(right.sum()), tried, fooled, near)

@@ -207,3 +207,25 @@ def test_an_image_that_was_not_tried_cannot_have_fallen():
             tried=pack(np.zeros(2, bool)),
             fooled=bits,
         )
+
+
+def verify(store, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", "--store", store.uri])
+    return ended.value.code, capsys.readouterr().out
+
+
+def test_verify_tries_them_again_and_finds_one_that_was_changed(store, capsys):
+    transfer(store, capsys)
+    record = next(one for one in transfers(store) if any(each.fooled_images.any() for each in one.transfers))
+    kept = sum(int(one.fooled_images.sum()) for one in record.transfers)
+    code, said = verify(store, capsys)
+    assert code == 0 and f"Transfers (ε=0.1): {kept} of {kept} counterexamples of other models confirmed" in said
+    place = next(number for number, one in enumerate(record.transfers) if one.fooled_images.any())
+    fooled = record.transfers[place].fooled_images
+    fooled[np.flatnonzero(fooled)[0]] = False
+    changed = [*record.transfers]
+    changed[place] = changed[place].model_copy(update={"fooled": pack(fooled)})
+    store.write_record(record.model_copy(update={"transfers": tuple(changed)}))
+    code, said = verify(store, capsys)
+    assert code == 1 and "1 verdicts on counterexamples of" in said and "1 failed" in said
