@@ -4,7 +4,8 @@
 
 Trains two small networks, attacks them with AutoAttack and PGD-20, and checks the store as `sweep.verify` does:
 one thread, processor time, all in one run. Disk is counted per fooled image and given for 10,000 of them, the most that
-a CIFAR test set can have. The ratio is that of AutoAttack's evaluations to all of the check, weights and data included.
+a CIFAR test set can have. The ratio is that of the AutoAttack evaluations to the check of all of them, with reading the
+weights; the data set is in memory for both.
 """
 
 from __future__ import annotations

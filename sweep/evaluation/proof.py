@@ -97,8 +97,9 @@ def prove(store: Store, record: EvaluationRecord, model: Model | NotVerified | C
 def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
     """Between the verdicts of one record; that its accuracy is theirs was checked when it was read."""
     alive = unpack(record.clean, record.images) if record.clean is not None else np.ones(record.images, bool)
-    for phase in record.attack.get("components") or ():
-        after = unpack(record.phases[phase], record.images) if phase in record.phases else alive
+    components = record.attack.get("components")
+    for phase in filter(record.phases.get, components if isinstance(components, list | tuple) else ()):
+        after = unpack(record.phases[phase], record.images)
         if (after & ~alive).any():
             yield f"{int((after & ~alive).sum())} images are robust after {phase} that were not before it"
         alive = after
