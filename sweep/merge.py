@@ -1,4 +1,4 @@
-"""`sweep merge`: results of several stores in one."""
+"""`python -m sweep.merge`: results of several stores in one."""
 
 from __future__ import annotations
 
@@ -29,3 +29,7 @@ def merge(
     total, stores = listing.count(len(merging.new), "record"), listing.count(len(sources), "store")
     verb = "would merge" if dry_run else "merged"
     sys.stdout.write(f"{verb} {total} from {stores} into {merging.target.uri}\n")
+
+
+if __name__ == "__main__":
+    application.main(["merge", *sys.argv[1:]])

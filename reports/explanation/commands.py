@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
 from reports.departures import differing, shipped
@@ -11,6 +10,7 @@ from reports.explanation.settings import settings_of, value_at
 from reports.explanation.subject import Subject
 from reports.results import Results
 from reports.significance import seed_list
+from sweep.commands import given, only, run, spelled, store_words
 from sweep.store.encoding import canonical
 from sweep.studies.written import written_study
 
@@ -37,32 +37,35 @@ def command(results: Results, subject: Subject, setting: str, value: Any) -> str
     for key, used in usual.model_dump(mode="json").items():
         if evaluation.get(key, used) != used and f"evaluation.{key}" not in changed:
             kept.append((f"evaluation.{key}", evaluation[key]))
-    words = ["python", "-m", "sweep.run", "--study", study, *_run_words(subject), "--set", f"name={name}"]
+    words = ["--study", study, *_places(results, study), *_run_words(subject), "--set", f"name={name}"]
     if label in written_study(study).searches():
         words += ["--set", f"search.{label}.pin=true"]
     for setting, value in (*kept, *changes):
         words += ["--set", f"{_study_key(study, label, setting)}={json.dumps(value)}"]
-    return shlex.join([*words, *_store_words(results)])
+    return spelled("sweep.run", *words, *store_words(results.data.store.uri))
 
 
 def _from_record(results: Results, subject: Subject, changes: list[tuple[str, Any]], name: str) -> str:
     """Of a study that is not shipped: the command that made the trial, with the changes after it."""
-    cells = results.data.cells
+    cells, manifest = results.data.cells, results.data.manifests[subject.study]
     made = cells[(cells["study"] == subject.study) & (cells["label"] == subject.label)]["command"]
-    known = next((command for command in made if isinstance(command, str) and "--study" in command), None)
+    trained = next((command for command in made if isinstance(command, str) and "--study" in command), None)
+    known = manifest.command or trained
     settings = [f"{_study_key(None, subject.label, setting)}={json.dumps(value)}" for setting, value in changes]
     if known is None:
         return f"a copy of the study's file named {name}, with {', '.join(settings)}, would measure it"
     words = [*_run_words(subject), "--set", f"name={name}", *(word for one in settings for word in ("--set", one))]
-    return f"{known} {shlex.join(words)}"
+    return run(subject.study, known, results.data.store.uri, *words)
 
 
 def _run_words(subject: Subject) -> list[str]:
     return ["--methods", subject.label, "--seeds", seed_list(list(subject.cell.seeds))]
 
 
-def _store_words(results: Results) -> list[str]:
-    return ["--store", results.data.store.uri]
+def _places(results: Results, study: str) -> list[str]:
+    """Where the study's data were when it was run."""
+    made_by = results.data.manifests[study].command
+    return [] if made_by is None else only(given(made_by), ("--data-dir",))
 
 
 def _study_key(study: str | None, label: str, setting: str) -> str:

@@ -25,7 +25,7 @@ def training_effect(
     results: Results, subject: Subject, setting: str, ours: dict[str, Any], theirs: Mapping[str, Any]
 ) -> str:
     if setting in ANOTHER_STUDY:
-        run = f"python -m sweep.run --study {subject.printed.key.study} --methods {subject.printed.key.label}"
+        run = results.data.run_command(subject.printed.key.study, "--methods", subject.printed.key.label)
         return (
             f"unknown, and no setting that can be changed alone; this command would measure the paper's cell: `{run}`"
         )

@@ -23,6 +23,7 @@ from reports.names import attack_name
 from reports.results import Results
 from reports.tables.markdown import escape, grid
 from reports.tables.table import p_text, signed
+from sweep.commands import spelled
 from sweep.store.encoding import canonical
 from trainers.data import dataset_facts, dataset_names
 
@@ -61,7 +62,7 @@ def text(results: Results, name: str) -> str:
         count = len(results.paper.contradictions)
         parts.append(
             f"In {count} points the paper contradicts itself or the codes it used; what was decided there holds for "
-            "all cells alike: `python -m reports diff --paper` lists them."
+            f"all cells alike: `{spelled('reports', 'diff', '--paper')}` lists them."
         )
     return "\n\n".join(parts) + "\n"
 
