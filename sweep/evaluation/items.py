@@ -20,7 +20,8 @@ from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.progress import EvaluationProgress
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import EvaluationRecord, ShardRecord, pack
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.verdicts import pack
 from sweep.trials.provenance import made_here
 from trainers.attack import Verdicts
 from trainers.evaluate import evaluate_phase

@@ -13,7 +13,7 @@ from sweep.store import layout, leases
 from sweep.store.folder import FolderStore
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import Progress
+from sweep.store.records.trial import Progress
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.identity import search_id

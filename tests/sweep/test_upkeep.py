@@ -16,7 +16,8 @@ from sweep.store.base import Store
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, ShardRecord
+from sweep.store.records.evaluation import ShardRecord
+from sweep.store.records.search import CandidateRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from trainers.checkpoint import replacing

@@ -9,7 +9,7 @@ from sweep.cluster.place import Place
 from sweep.store import layout
 from sweep.store.leases import held
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.tasks import Task
 from sweep.work.work import Work
 from tests import records
@@ -333,7 +333,7 @@ def test_the_last_evaluations_are_cut_for_all_devices(tmp_path, at_once, cut):
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(6)), evaluation=evaluation)
     store = open_store(tmp_path / "store")
     work = Work(study, store)
-    work.at_once = at_once
+    work.evaluations.at_once = at_once
     for assigned in drain(work):
         finish(work, store, assigned)
     pieces = drain(work)
