@@ -192,7 +192,7 @@ class _Moment:
             for cell in manifest.cells
         ]
         searches = [self._search(search, skip) for search in manifest.searches]
-        used, left = budget_left(usages(self.store, manifest.name))
+        used, left = budget_left(usages(self.store, manifest.name, skip))
         return StudyStanding(manifest.name, manifest.title, trials, searches, used, left)
 
     def _state(self, trial: str) -> str:
