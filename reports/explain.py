@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from reports.departures import differing, shipped
 from reports.diff import against_paper
+from reports.measuring import at, command, command_for_paper, settings_of
 from reports.names import attack_name
 from reports.papers.paper import Printed
 from reports.results import Results
-from reports.significance import seed_list
 from reports.statistics import Sample, compare
 from reports.tables.markdown import escape, grid
 from reports.tables.table import Key, TableCell, p_text, signed
 from sweep.errors import UserError
 from sweep.store.encoding import canonical
-from sweep.studies.written import written_study
 from trainers.data import dataset_facts, dataset_names
 
 # Another data set or network is another study: no setting that could be changed alone.
@@ -138,7 +136,8 @@ def explained(results: Results, subject: Subject) -> list[Explained]:
     ours = results.configs(subject.study).get(subject.label)
     found = []
     if theirs is not None and ours is not None:
-        mine = _settings(results, subject.study, subject.label)
+        mine = settings_of(results, subject.study, subject.label)
+        theirs, mine = _said_alike(theirs, mine), _said_alike(mine, theirs)
         for setting, words in differing(theirs, mine).items():
             effect = _training_effect(results, subject, setting, mine, theirs)
             found.append(Explained(setting, words, effect))
@@ -148,10 +147,17 @@ def explained(results: Results, subject: Subject) -> list[Explained]:
     return found
 
 
-def _settings(results: Results, study: str, label: str) -> dict[str, Any]:
-    """The configuration with the hyperparameters that were used, which a search may have chosen."""
-    config = results.configs(study)[label].model_dump(mode="json")
-    return {**config, "hyperparameters": results.hyperparameters[study, label]}
+def _said_alike(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """`start: method` and `start: gauss` are the same attack of a method that starts so: its words for both."""
+    attack, said = one["recipe"]["attack"], other["recipe"]["attack"]
+    unsaid = [name for name in ("start", "mode") if attack[name] == "method" != said[name]]
+    if not unsaid:
+        return one
+    from trainers import composition  # with torch, which most cells do without
+
+    method = composition.method_of(one["method"])
+    attack = {**attack, **{name: getattr(method, name) for name in unsaid}}
+    return {**one, "recipe": {**one["recipe"], "attack": attack}}
 
 
 def _hyperparameters(
@@ -175,12 +181,13 @@ def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator
     of_images = measure == "clean" or any(name == measure for name, _ in results.attacks(study, _shown(results, cell)))
     if measure != "clean" and of_images and ours != theirs:
         other = results.cell(replace(cell.key, epsilon=theirs))
-        run = command(results, subject, "evaluation.epsilon", theirs)
+        run = command(results, subject.cell, "evaluation.epsilon", theirs)
         effect = _effect(other.sample, cell.sample, f"{study}/{label} at both radii") or _unknown(run)
         yield Explained("evaluation.epsilon", f"attack radius {ours} instead of {theirs}", effect)
-    shown, wanted = _shown(results, cell), printed.key.checkpoint or results.paper.checkpoint
+    shown, wanted = _shown(results, cell), _wanted_checkpoint(results, subject)
     if of_images and shown != wanted and not known & set(SELECTION):
-        yield Explained("checkpoint", f"checkpoint {shown} instead of {wanted}", _selection_effect(results, subject))
+        effect = _same_trainings(results, subject) or _unknown(_selection_command(results, subject))
+        yield Explained("checkpoint", f"checkpoint {shown} instead of {wanted}", effect)
     dataset = results.data.manifests[study].dataset
     images = results.images([cell]) if of_images else []
     every = dataset_facts(dataset).test_images if dataset in dataset_names() else None
@@ -199,7 +206,7 @@ def _images_effect(results: Results, subject: Subject, every: int) -> str:
             if same and other.sample is not None and results.images([other]) == [every]:
                 where = f"the same trainings on {every:,} images, {study}/{label}"
                 return _effect(other.sample, subject.cell.sample, where)
-    return _unknown(command(results, subject, "evaluation.images", None))
+    return _unknown(command(results, subject.cell, "evaluation.images", None))
 
 
 def _shown(results: Results, cell: TableCell) -> str:
@@ -225,38 +232,50 @@ def _training_effect(
     results: Results, subject: Subject, setting: str, ours: dict[str, Any], theirs: Mapping[str, Any]
 ) -> str:
     if setting in ANOTHER_STUDY:
-        run = f"python -m sweep.run --study {subject.printed.key.study} --methods {subject.printed.key.label}"
+        run = command_for_paper(results, subject.printed.key)
         return (
             f"unknown, and no setting that can be changed alone; this command would measure the paper's cell: `{run}`"
         )
     if setting in SELECTION:
-        return _selection_effect(results, subject)
-    values = _at(ours, setting), _at(theirs, setting)
-    exact, nearby = "", ""
+        known = _same_trainings(results, subject)
+        if known or setting != "selection.protocol":
+            return known or _unknown(_selection_command(results, subject))
+    values = at(ours, setting), at(theirs, setting)
+    own, exact, nearby = f"{subject.study}/{subject.label}", "", ""
     for one, other, swapped in _twins(results, setting, subject.printed.key.measure):
         first, second = one.settings, other.settings
         where = f"{other.name} against {one.name}"
-        if canonical([_at(first, setting), _at(second, setting)]) == canonical(list(values)):
-            exact = exact or _effect(other.sample, one.sample, where)
+        if canonical([at(first, setting), at(second, setting)]) == canonical(list(values)):
+            found = _effect(other.sample, one.sample, where)
+            exact = found if one.name == own else exact or found
         elif not swapped:
-            between = f"{_at(first, setting)} to {_at(second, setting)}, {where}"
+            between = f"{at(first, setting)} to {at(second, setting)}, {where}"
             nearby = nearby or _effect(other.sample, one.sample, between)
-    return exact or _unknown(command(results, subject, setting, values[1])) + (
-        f"; at other values: {nearby}" if nearby else ""
-    )
+    if exact:
+        return exact
+    if setting == "selection.protocol":
+        return _unknown(_selection_command(results, subject))
+    others = f"; at other values: {nearby}" if nearby else ""
+    return _unknown(command(results, subject.cell, setting, values[1])) + others
 
 
-def _selection_effect(results: Results, subject: Subject) -> str:
-    """The same trainings at the paper's choice of the epoch; weights that they did not keep need another training."""
-    cell = subject.cell
-    wanted = subject.printed.key.checkpoint or results.paper.checkpoint
+def _same_trainings(results: Results, subject: Subject) -> str:
+    """At the paper's choice of the epoch, where they kept its weights."""
+    cell, wanted = subject.cell, _wanted_checkpoint(results, subject)
     other = results.cell(replace(cell.key, checkpoint=wanted))
-    where = f"the same trainings at {wanted} against {_shown(results, cell)}"
-    if results.protocol(cell.key.study) == "heldout" and wanted == "best_test":
-        run = command(results, subject, "selection.protocol", "paper")
-    else:
-        run = command(results, subject, "evaluation.checkpoints", ["headline", wanted])
-    return _effect(other.sample, cell.sample, where) or _unknown(run)
+    return _effect(other.sample, cell.sample, f"the same trainings at {wanted} against {_shown(results, cell)}")
+
+
+def _selection_command(results: Results, subject: Subject) -> str:
+    """Weights that the trainings did not keep need another training."""
+    wanted = _wanted_checkpoint(results, subject)
+    if results.protocol(subject.study) == "heldout" and wanted == "best_test":
+        return command(results, subject.cell, "selection.protocol", "paper")
+    return command(results, subject.cell, "evaluation.checkpoints", ["headline", wanted])
+
+
+def _wanted_checkpoint(results: Results, subject: Subject) -> str:
+    return subject.printed.key.checkpoint or results.paper.checkpoint
 
 
 def _effect(theirs: Sample | None, ours: Sample | None, where: str) -> str:
@@ -288,11 +307,11 @@ def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Know
         for label in labels:
             if label in results.configs(study):
                 sample = results.cell(Key(study, label, measure)).sample
-                settings = _settings(results, study, label)
+                settings = settings_of(results, study, label)
                 if sample is not None:
                     # What is measured must agree too: the radius, and the rule that chose the epoch.
                     kept, checkpoint = _without(settings, setting), results.shown_checkpoint(study)
-                    if setting == "selection.validation":  # without held-out images, another rule chooses the epoch
+                    if setting in ("selection.validation", "selection.protocol"):  # another rule chooses the epoch
                         kept, checkpoint = _without(kept, "selection.protocol"), ""
                     rest = [kept, results.epsilon(study), checkpoint]
                     group = groups.setdefault(json.dumps(canonical(rest), sort_keys=True), [])
@@ -300,16 +319,9 @@ def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Know
     for group in groups.values():
         for place, one in enumerate(group):
             for other in group[place + 1 :]:
-                if canonical(_at(one.settings, setting)) != canonical(_at(other.settings, setting)):
+                if canonical(at(one.settings, setting)) != canonical(at(other.settings, setting)):
                     yield one, other, False
                     yield other, one, True
-
-
-def _at(settings: Mapping[str, Any], setting: str) -> Any:
-    found: Any = settings
-    for name in setting.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
 
 
 def _without(settings: Mapping[str, Any], setting: str) -> dict[str, Any]:
@@ -319,68 +331,3 @@ def _without(settings: Mapping[str, Any], setting: str) -> dict[str, Any]:
     if rest and isinstance(settings.get(name), Mapping):
         kept[name] = _without(settings[name], rest)
     return kept
-
-
-def command(results: Results, subject: Subject, setting: str, value: Any) -> str:
-    """Our cell again with one setting as the paper has it, under a name of its own: our columns stay.
-
-    Where the setting is one of the evaluation, the trainings are those in the store.
-    """
-    study, label = subject.study, subject.label
-    name, changes = f"{study}_{setting.replace('.', '_')}", [(setting, value)]
-    theirs, mine = shipped(study, label), _settings(results, study, label)
-    changed = {setting for setting, _ in changes}
-    if ("selection.validation", 0) in changes and mine["selection"]["protocol"] == "heldout":
-        changes = [*changes, ("selection.protocol", "paper")]  # nothing is held out that could choose the epoch
-    if theirs is None:
-        return _from_record(results, subject, changes, name)
-    kept = [(setting, _at(mine, setting)) for setting in differing(theirs, mine) if setting not in changed]
-    values = theirs["hyperparameters"]
-    for key, used in mine["hyperparameters"].items():
-        if f"hyperparameters.{key}" not in changed and canonical(values.get(key)) != canonical(used):
-            kept.append((f"hyperparameters.{key}", used))
-    evaluation, usual = results.data.manifests[study].study.get("evaluation") or {}, written_study(study).evaluation
-    for key, used in usual.model_dump(mode="json").items():
-        if evaluation.get(key, used) != used and f"evaluation.{key}" not in changed:
-            kept.append((f"evaluation.{key}", evaluation[key]))
-    words = ["python", "-m", "sweep.run", "--study", study, *_run_words(subject), "--set", f"name={name}"]
-    if label in written_study(study).searches():
-        words += ["--set", f"search.{label}.pin=true"]
-    for setting, value in (*kept, *changes):
-        words += ["--set", f"{_study_key(study, label, setting)}={json.dumps(value)}"]
-    return shlex.join([*words, *_store_words(results)])
-
-
-def _from_record(results: Results, subject: Subject, changes: list[tuple[str, Any]], name: str) -> str:
-    """Of a study that is not shipped: the command that made the trial, with the changes after it."""
-    cells = results.data.cells
-    made = cells[(cells["study"] == subject.study) & (cells["label"] == subject.label)]["command"]
-    known = next((command for command in made if isinstance(command, str) and "--study" in command), None)
-    settings = [f"{_study_key(None, subject.label, setting)}={json.dumps(value)}" for setting, value in changes]
-    if known is None:
-        return f"a copy of the study's file named {name}, with {', '.join(settings)}, would measure it"
-    words = [*_run_words(subject), "--set", f"name={name}", *(word for one in settings for word in ("--set", one))]
-    return f"{known} {shlex.join(words)}"
-
-
-def _run_words(subject: Subject) -> list[str]:
-    return ["--methods", subject.label, "--seeds", seed_list(list(subject.cell.seeds))]
-
-
-def _store_words(results: Results) -> list[str]:
-    return ["--store", results.data.store.uri]
-
-
-def _study_key(study: str | None, label: str, setting: str) -> str:
-    """Where a study's file says what a configuration says: a method's own entry wins over the study's."""
-    head, _, rest = setting.partition(".")
-    if head == "hyperparameters":
-        return f"methods.{label}.hyperparameters.{rest}"
-    part = {"recipe": "train", "selection": "selection"}.get(head)
-    if part is None:
-        plain = head in ("train_images", "test_images", "evaluation")
-        return setting if plain else f"methods.{label}.{setting}"
-    entry = written_study(study).methods[label] if study is not None else None
-    own = getattr(entry, part) if entry is not None else {}
-    name = rest.split(".")[0]
-    return f"methods.{label}.{part}.{rest}" if name in own else f"{part}.{rest}"
