@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 from reports.transfers import Transfers
+from sweep.commands import spelled, store_words
 
 DARK = 0.55  # of the scale: from here on numbers are white
 
@@ -38,7 +39,7 @@ def _shares(study: StudyView) -> tuple[list[MethodView], np.ndarray]:
         place for place in range(len(shares)) if np.isfinite(shares[place]).any() or np.isfinite(shares[:, place]).any()
     ]
     if not known:
-        command = study.command().replace("sweep.run", "sweep.transfer")
+        command = spelled("sweep.transfer", "--study", study.name, *store_words(study.data.store.uri))
         raise Missing("no counterexample was tried on another model", command)
     return [study.methods[place] for place in known], shares[np.ix_(known, known)]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from sweep.commands import spelled, store_words
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.items import Item, conclude, missing_images, open_items, run_item
@@ -131,7 +132,8 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
         )
     if row is not None:
         row.write(store, subject, options)
-        say(f"{row.display!r} is a row of study {row.manifest.name!r} now (label {row.label}, n = 1)")
+        shown = spelled("reports", *store_words(store.uri))
+        say(f"{row.display!r} is a row of study {row.manifest.name!r} now (label {row.label}, n = 1); tables: {shown}")
     radii = ", ".join(balls.values())
     return Scores(
         name=subject.name,

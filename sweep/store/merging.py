@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ KINDS: tuple[type[Record], ...] = (
     Manifest,
 )
 UNFINISHED = ("failed", "running")
+# Files beside records that no table reads: what is published may do without them.
+LEAVABLE = ("weights", "logs", "journals", "counterexamples")
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,14 @@ class Found:
 
 
 class Merge:
-    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError."""
+    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError.
 
-    def __init__(self, target: Store, sources: Sequence[Store]) -> None:
+    `leave_out` names kinds of LEAVABLE files that stay where they are.
+    """
+
+    def __init__(self, target: Store, sources: Sequence[Store], leave_out: Collection[str] = ()) -> None:
         self.target = target
+        self.leave_out = frozenset(leave_out)
         self.new: dict[str, Found] = {}
         self.warnings: list[str] = []
         self._faults: list[str] = []
@@ -78,7 +84,8 @@ class Merge:
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
         for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
             for other in _files(found):
-                _transfer(found.store, self.target, other)
+                if _leavable(other) not in self.leave_out:
+                    _transfer(found.store, self.target, other)
             self.target.write(path, found.data)
 
     def _records(self, store: Store) -> Iterator[Found]:
@@ -242,6 +249,14 @@ def _files(found: Found) -> list[str]:
         return [journal] if _has(found.store, journal) else []
     found_there = set(found.store.paths(record.path.rpartition("/")[0])) if _checksums(record) else set()
     return [path for path in _checksums(record) if path in found_there]
+
+
+def _leavable(path: str) -> str | None:
+    """Which of LEAVABLE a file beside a record is; None for arrays of diagnostics, which figures are drawn from."""
+    if path.endswith(layout.WEIGHTS):
+        return "weights"
+    folder = path.partition("/")[0]
+    return {layout.TRIALS: "logs", layout.SEARCHES: "journals", layout.EVALUATIONS: "counterexamples"}.get(folder)
 
 
 def _checksums(record: Record) -> dict[str, str | None]:

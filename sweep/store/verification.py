@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sweep import commands
 from sweep.store import layout
 from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
@@ -97,7 +97,7 @@ class Verification:
     def _commands_for(self, path: str) -> list[str]:
         folder, name = path.split("/")[:2]
         if folder == layout.TRANSFERS:
-            return [shlex.join(["python", "-m", "sweep.transfer", "--store", self.store.uri])]
+            return [commands.spelled("sweep.transfer", *commands.store_words(self.store.uri))]
         if folder == layout.STUDIES:
             return [self._study_command(name.removesuffix(".json"))]
         if name in self._commands and folder != layout.SEARCHES:
@@ -105,7 +105,8 @@ class Verification:
         return [self._study_command(manifest.name) for manifest in self._manifests if _asks_for(manifest, folder, name)]
 
     def _study_command(self, study: str) -> str:
-        return shlex.join(["python", "-m", "sweep.run", "--study", study, "--store", self.store.uri])
+        made_by = next((one.command for one in self._manifests if one.name == study), None)
+        return commands.run(study, made_by, self.store.uri)
 
     def _check_records(self, kind: type[Record]) -> None:
         prefix = layout.EVALUATIONS if kind.kind == "shard" else ""

@@ -110,11 +110,12 @@ def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
     return config.selection.named([*study.evaluation.checkpoints, *study.evaluation.diagnosed, "last"])
 
 
-def manifest(study: Study, cells: list[Cell]) -> Manifest:
+def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Manifest:
     """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
     return Manifest(
         name=study.name,
         title=study.title,
+        command=command,
         study=study.model_dump(mode="json"),
         dataset=study.dataset,
         model=study.model,

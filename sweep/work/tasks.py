@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sweep.commands import narrowed
 from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import trial_data_sha256, trial_parts
 from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
@@ -86,12 +87,12 @@ class Task(ABC):
         return epochs(self.config)
 
     @property
-    def retry_options(self) -> str:
-        return f"--methods {self.label} --seeds {self.config.seed} --retry-failed"
+    def retry_words(self) -> tuple[str, ...]:
+        return "--methods", self.label, "--seeds", str(self.config.seed), "--retry-failed"
 
     def retry_command(self, command: str) -> str:
         """Of a sweep's command, the one that does this task alone again."""
-        return f"{command} {self.retry_options}".strip()
+        return narrowed(command, *self.retry_words)
 
     @abstractmethod
     def is_stored(self, driver: Work) -> bool:
@@ -171,8 +172,8 @@ class CandidateTraining(Training):
         return f"{self.label} candidate {self.index} seed {self.config.seed}"
 
     @property
-    def retry_options(self) -> str:
-        return f"--methods {self.label} --retry-failed"  # it is run by its search, not by a seed of the tables
+    def retry_words(self) -> tuple[str, ...]:
+        return "--methods", self.label, "--retry-failed"  # it is run by its search, not by a seed of the tables
 
     def is_stored(self, driver: Work) -> bool:
         pruned = driver.store.usable(CandidateRecord, layout.candidate_record(self.search, self.trial))

@@ -226,7 +226,7 @@ class Work:
         known = next(iter(self.cells.values()), None)
         evaluations = evaluations_of(self.study, known) if known else []
         self._evaluation_cost = sum(one.cost for one in evaluations)
-        write_manifest(self.store, planned.manifest(self.study, cells))
+        write_manifest(self.store, planned.manifest(self.study, cells, self.command or None))
         # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
         stored = {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
         owners: dict[str | None, str] = {}  # a search may choose the study's own values: the same trials, done once

@@ -11,7 +11,7 @@ from trainers.normalization import Normalized
 
 
 class SquaresCNN(Normalized):
-    """Squares of 4x4 pixels as channels, two 3x3 convolutions with BatchNorm, the second with stride 2, two linear layers.
+    """Squares of 4x4 pixels as channels, two 3x3 convolutions with BatchNorm (the second strided), two linear layers.
 
     Most of a small network's time goes into its largest maps: here they have a quarter of the image's side.
     """

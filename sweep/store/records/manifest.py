@@ -38,6 +38,7 @@ class PlannedEvaluation(Part):
     """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
 
     suite: str | None = None
+    attacks: tuple[str, ...] = ()  # in place of a suite
     epsilon: str = "8/255"
     images: int | None = None
     checkpoints: tuple[str, ...] = ("headline",)
@@ -65,6 +66,7 @@ class Manifest(Record):
     config_by_label: dict[str, TrialConfig] = {}  # the seed aside
     inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
     displays: dict[str, str] = {}  # how its data set and network are written
+    command: str | None = None  # that ran it last
 
     @property
     def path(self) -> str:
