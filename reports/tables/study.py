@@ -73,7 +73,8 @@ def main_table(results: Results, study: str) -> Table:
     known = Transfers(results, study)
     worst = Row("Worst known", tuple(known.worst_cell(label) for label in labels), compared=False)
     shown = any(cell.sample is not None for cell in worst.cells)
-    rows += [worst] if shown else []
+    if shown:
+        rows.insert(measures.index("autoattack") + 1, worst)
     lost = declines(results, study)
     for one in lost:
         found = tuple(overfitting_cell(results, one, label) for label in labels)
