@@ -19,8 +19,8 @@ WORST_KNOWN = "worst-known"
 REFERENCE = "autoattack"
 NOTE = (
     "Worst known: the images that are left after AutoAttack, all other stored attacks of this norm and radius, and the "
-    "counterexamples of every other model tried on this one (sweep.transfer). In parentheses: how many images fell that "
-    "AutoAttack had left, all seeds together."
+    "counterexamples of every other model tried on this one (sweep.transfer). In parentheses: how many images fell "
+    "that AutoAttack had left, all seeds together."
 )
 
 
