@@ -60,7 +60,8 @@ class Proof:
             said.append(f"{self.near:,} of them within rounding of the boundary")
         if self.bound is not None and self.epsilon != "0":
             said.append(f"at most {100 * self.bound:.1f} % robust")
-            said += [f"the rest was not broken by {display_name(self.attack)}"] if self.status == "confirmed" else []
+            rest = self.status == "confirmed" and self.bound > 0
+            said += [f"the rest was not broken by {display_name(self.attack)}"] if rest else []
         elif self.bound is not None:
             said.append("confirmed")
         said += [f"NOT VERIFIED: {reason}" for reason in self.unverified]
