@@ -53,7 +53,11 @@ class Victim:
         classes, shape = len(bundle.train_labels.unique()), tuple(bundle.train_images.shape[1:])
         torch.manual_seed(0)
         assert len(shape) == 3
-        model = PlainCNN(classes, shape) if self.network == "plain_cnn" else models.build(self.network, classes, shape=shape)
+        model = (
+            PlainCNN(classes, shape)
+            if self.network == "plain_cnn"
+            else models.build(self.network, classes, shape=shape)
+        )
         file = None if cache is None else cache / f"{self.name}.pt"
         if file is not None and file.is_file():
             model.load_state_dict(torch.load(file, weights_only=True))
@@ -74,11 +78,15 @@ class Victim:
         optimizer = torch.optim.SGD(model.parameters(), lr=self.learning_rate, momentum=0.9, weight_decay=5e-4)
         total = self.epochs * -(-len(images) // size)
         rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=total)
-        attack = LinfAttack(radius, 2.5 * radius / max(2, self.steps), self.steps, generator=torch.Generator().manual_seed(0))
+        attack = LinfAttack(
+            radius, 2.5 * radius / max(2, self.steps), self.steps, generator=torch.Generator().manual_seed(0)
+        )
         for _ in range(self.epochs):
             for chosen in torch.randperm(len(images)).split(size):
                 batch, wanted = images[chosen], labels[chosen]
-                adversarial = attack(model, batch, lambda logits, wanted=wanted: F.cross_entropy(logits, wanted, reduction="none"))
+                adversarial = attack(
+                    model, batch, lambda logits, wanted=wanted: F.cross_entropy(logits, wanted, reduction="none")
+                )
                 model.train()
                 optimizer.zero_grad()
                 F.cross_entropy(model(adversarial), wanted).backward()
