@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainers import data, models
 from trainers.evaluate import pixels
 from trainers.network import Shape
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 
 
 class PlainCNN(nn.Module):
@@ -76,7 +76,7 @@ class Victim:
         optimizer = torch.optim.SGD(model.parameters(), lr=self.learning_rate, momentum=0.9, weight_decay=5e-4)
         total = self.epochs * -(-len(images) // size)
         rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=total)
-        attack = LinfAttack(
+        attack = ProjectedAscent(
             radius, 2.5 * radius / max(2, self.steps), self.steps, generator=torch.Generator().manual_seed(0)
         )
         for _ in range(self.epochs):

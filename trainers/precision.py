@@ -28,7 +28,7 @@ def prepared(model: nn.Module, device: torch.device, recipe: Recipe) -> nn.Modul
 
 
 def fastest_layout(model: nn.Module, device: torch.device) -> torch.memory_format:
-    """What a network says of its memory format was measured on a CPU; on a GPU convolutions are faster channels last."""
+    """A network says which is fastest on a CPU; on a GPU convolutions are faster channels last."""
     return getattr(model, "memory_format", torch.channels_last) if device.type == "cpu" else torch.channels_last
 
 
