@@ -127,7 +127,7 @@ class Evaluation(Strict):
     suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
     attacks: tuple[str, ...] = Field(
         (),
-        description="in place of a suite; tests compare by AutoAttack or the first",
+        description="in place of a suite; tests compare by AutoAttack or the first after clean",
         examples=[["clean", "pgd-50", "square"]],
     )
     epsilon: Amount = Field("8/255", description="radius of the attacks")
