@@ -30,9 +30,11 @@ from sweep.evaluation.progress import EvaluationProgress
 from sweep.search import stored
 from sweep.store import layout, leases
 from sweep.store.base import Entry, Store
-from sweep.store.records import Checkpoint, ShardRecord, TrialRecord, pack
+from sweep.store.records.evaluation import ShardRecord
+from sweep.store.records.trial import Checkpoint, TrialRecord
+from sweep.store.verdicts import pack
 from sweep.studies.model import Study
-from sweep.work import pace, work
+from sweep.work import evaluations, pace, work
 from sweep.work.ready import Assigned
 from sweep.work.tasks import EvaluationPiece
 from sweep.work.work import Work
@@ -191,7 +193,7 @@ class Simulation:
             devices = min(DEVICES, max(DRIVERS, trials // 4))  # few trials would leave most devices without any work
             self.devices = [Device(number, self.drivers[number % DRIVERS]) for number in range(devices)]
             for device in self.devices:
-                device.driver.work.at_once = devices // DRIVERS
+                device.driver.work.evaluations.at_once = devices // DRIVERS
                 device.driver.idle.append(device)
                 self._later(self.random.expovariate(1 / UP_SECONDS), "down", device)
             for driver in self.drivers:
@@ -345,7 +347,7 @@ class _virtual:
         self.clock = clock
 
     def __enter__(self) -> None:
-        self.before = [(module, module.time) for module in (work, leases, stored, pace)]  # type: ignore[attr-defined]
+        self.before = [(module, module.time) for module in (work, evaluations, leases, stored, pace)]  # type: ignore[attr-defined]
         for module, _ in self.before:
             module.time = self.clock  # type: ignore[attr-defined]
         self.release, clock = leases.Lease.release, self.clock

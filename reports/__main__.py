@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sweep import application
+from sweep.commands import spelled
 
 app = application.typer_application()
 application.app.add_typer(app, name="report")
@@ -121,7 +121,7 @@ def explain(
 def explain_cell(
     cell: str, store: str, studies: list[str] | None = None, out: Path | None = None, against: str | None = None
 ) -> None:
-    from reports.explain import text as explanation
+    from reports.explanation.text import text as explanation
     from reports.results import Results
 
     _say(explanation(Results.read(store, studies, against), cell), out, "explain.md")
@@ -177,7 +177,7 @@ def new_paper(
         typer.echo(str(path))
     load_paper(folder / name)
     typer.echo(f"fill it in, then name it in a study: papers: [{folder / name}]")
-    typer.echo(f"or for one report: python -m reports --against {shlex.quote(str(folder / name))}")
+    typer.echo(f"or for one report: {spelled('reports', '--against', str(folder / name))}")
 
 
 @application.app.command()

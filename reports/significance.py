@@ -23,6 +23,7 @@ from reports.statistics import (
     paired_p,
     undecided_level,
 )
+from reports.store.load import ReportData
 from reports.tables.table import Key, TableCell, best_index
 
 
@@ -226,7 +227,7 @@ def over_images(first: SeedVerdicts, second: SeedVerdicts) -> OverImages | None:
     return OverImages(100 * difference, 100 * low, 100 * high, tuple(map(float, mcnemar(one, two))))
 
 
-def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
+def advice(data: ReportData, test: Tests, row: Versus, seeds: list[int]) -> str | None:
     """What would settle an undecided comparison, with the command; None where nothing is undecided."""
     if row.comparison.significant is not False:
         return None
@@ -243,7 +244,7 @@ def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
         if candidate not in wanted:
             wanted.append(candidate)
         candidate += 1
-    command = seeds_command(test.study, [test.reference, row.label], sorted(wanted))
+    command = seeds_command(data, test.study, [test.reference, row.label], sorted(wanted))
     more = row.needed - present
     return (
         f"{names}: if means and spreads stay as observed, about {more} more {'seed' if more == 1 else 'seeds'} would "
@@ -251,8 +252,8 @@ def advice(test: Tests, row: Versus, seeds: list[int]) -> str | None:
     )
 
 
-def seeds_command(study: str, labels: list[str], seeds: list[int]) -> str:
-    return f"python -m sweep.run --study {study} --methods {','.join(labels)} --seeds {seed_list(seeds)}"
+def seeds_command(data: ReportData, study: str, labels: list[str], seeds: list[int], *words: str) -> str:
+    return data.run_command(study, "--methods", ",".join(labels), "--seeds", seed_list(seeds), *words)
 
 
 def seed_list(seeds: list[int]) -> str:

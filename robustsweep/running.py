@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from robustsweep.frames import Frames, load
+from sweep.commands import option_words, spelled, store_words
 from sweep.engine import run_study
 from sweep.store.opening import open_store
-from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions
 from sweep.work.options import RunOptions
 
 
@@ -32,14 +34,16 @@ def run(
     `settings` are those of --set: {"train.epochs": 2}. `out` is a folder for tables and figures; none are written
     without it. A mistake in the study is a UserError; a training that fails is a row of `cells` with that status.
     """
-    chosen = Study.load(
-        study,
-        overrides=[f"{key}={_text(value)}" for key, value in (settings or {}).items()],
-        methods=methods,
-        seeds=seeds,
-        plugins=plugins,
+    asked = StudyOptions(
+        str(study),
+        [f"{key}={_text(value)}" for key, value in (settings or {}).items()],
+        None if methods is None else ",".join(methods),
+        None if seeds is None else ",".join(map(str, seeds)),
+        [str(plugin) for plugin in plugins],
+        str(store),
     )
-    opened = open_store(store)
+    chosen, opened = asked.load(), open_store(store)
+    places = option_words(data_dir=None if str(data_dir) == "data" else str(data_dir), address=address)
     options = RunOptions(
         address=address,
         data_dir=str(data_dir),
@@ -48,6 +52,7 @@ def run(
         retry_failed=retry_failed,
         out=None if out is None else Path(out),
         loggers=(),
+        command=spelled("sweep.run", *asked.words(), *places, *store_words(opened.uri)),
     )
     run_study(chosen, opened, options)
     return load(opened, [chosen.name])
@@ -55,4 +60,4 @@ def run(
 
 def _text(value: Any) -> str:
     """As --set would be typed."""
-    return {True: "true", False: "false", None: "null"}[value] if isinstance(value, bool | None) else str(value)
+    return str(value) if isinstance(value, str | Path) else json.dumps(value)

@@ -5,13 +5,15 @@ import sweep.check
 import sweep.decide
 import sweep.evaluate
 import sweep.explain
+import sweep.gc
 import sweep.merge
 import sweep.new
 import sweep.plan
+import sweep.retry
 import sweep.run
 import sweep.status
 import sweep.submit
-import sweep.upkeep
+import sweep.verify
 import sweep.verify_store  # noqa: F401
 from sweep.application import main
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
+from reports.measures import DIAGNOSTICS
 from reports.names import attack_name
 from reports.papers.paper import Paper
-from reports.results import DIAGNOSTICS, Results
+from reports.results import Results
 from reports.sequential import SCALE, Look, growth, look, number_words, outcome_words
 from reports.store.load import load
 from sweep import studies
+from sweep.commands import option_words, spelled, store_words
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.base import Store
-from sweep.store.records import DecisionRecord
+from sweep.store.records.decision import DecisionRecord
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
@@ -204,7 +205,7 @@ def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, ru
     """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
     wanted = min(asked.tried + rules.batch, len(asked.study.seeds))
     limited = asked.limited(wanted)
-    command = run_command(limited, store)
+    command = run_command(limited, store, None if str(options.data_dir) == "data" else str(options.data_dir))
     summary = run_study(limited.load(), store, replace(options, budget=budget.left, out=None, command=command))
     budget.used += summary.device_hours
     if summary.budget_reached:
@@ -294,13 +295,9 @@ def _keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
     )
 
 
-def run_command(options: StudyOptions, store: Store) -> str:
+def run_command(options: StudyOptions, store: Store, data_dir: str | None = None) -> str:
     """The plain run that makes these trials, for their records."""
-    words = ["python", "-m", "sweep.run", "--study", options.study]
-    for name, values in (("--set", options.settings), ("--plugin", options.plugins)):
-        words += [word for value in values or () for word in (name, value)]
-    words += ["--methods", options.methods or "", "--seeds", options.seeds or "", "--store", store.uri]
-    return shlex.join(words)
+    return spelled("sweep.run", *options.words(), *option_words(data_dir=data_dir), *store_words(store.uri))
 
 
 def stored_studies(store: Store) -> list[str]:

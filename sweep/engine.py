@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from reports import write_reports
 from reports.freshness import CACHE
 from reports.papers import load as load_paper
+from sweep import commands
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.listing import size
@@ -20,7 +20,7 @@ from sweep.store.base import ABSENT, Store
 from sweep.store.folder import make_folder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verification import set_trial_aside
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
@@ -52,10 +52,10 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     if note:
         print(note, file=sys.stderr, flush=True)
     if is_complete(study, store, options.retry_failed):
-        summary = _all_there(study, store)
+        summary = _all_there(study, store, command)
     else:
         if not options.yes:
-            _confirm(study, store)
+            _confirm(study, store, command)
         from sweep.cluster.driver import compute  # Ray loads only when something is left to compute
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
@@ -100,18 +100,18 @@ def _set_damaged_weights_aside(study: Study, store: Store) -> None:
                 break
 
 
-def _all_there(study: Study, store: Store) -> Summary:
+def _all_there(study: Study, store: Store, command: str) -> Summary:
     cells = planned.stored_cells(study, store)
     failed = [
         Failure(f"{cell.label} seed {cell.seed}", cell.trial or "", stored=True)
         for cell, state in zip(cells, planned.states(cells, store), strict=True)
         if state == "failed"
     ]
-    write_manifest(store, planned.manifest(study, cells))
+    write_manifest(store, planned.manifest(study, cells, command))
     return Summary(study.name, complete=not failed, all_there=True, failed=failed, store=store.uri)
 
 
-def _confirm(study: Study, store: Store) -> None:
+def _confirm(study: Study, store: Store, command: str) -> None:
     """Ask before days of work, where there is somebody to ask; what fits a laptop just starts."""
     needed = planned_bytes(study, store, 1)
     if needed < ASK_BYTES or not sys.stdin.isatty():
@@ -119,7 +119,7 @@ def _confirm(study: Study, store: Store) -> None:
     print(
         f"{study.name}: {len(study.methods)} methods x {len(study.seeds)} seeds of {study.train.epochs} epochs, "
         f"{size(needed)} of checkpoints in {store.uri}.\n"
-        f"What it costs: python -m sweep.plan --study {study.name}. To skip this question: --yes",
+        f"What it costs: {commands.plan(command)}\nTo skip this question: --yes",
         file=sys.stderr,
     )
     if input("Start? [y/N] ").strip().lower() not in ("y", "yes"):
@@ -182,4 +182,4 @@ def _command(study: Study) -> str:
     program, words = Path(sys.argv[0]), sys.argv[1:]
     if program.name != "sweep" and program.parent.name != "sweep":  # called from Python
         words = ["--study", study.name]
-    return shlex.join(["python", "-m", "sweep.run", *(words[1:] if words[:1] == ["run"] else words)])
+    return commands.spelled("sweep.run", *(words[1:] if words[:1] == ["run"] else words))

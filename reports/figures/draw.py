@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from reports.figures import effects, style
-from reports.figures.view import Missing, ReportFigure, StudyView, run_command
+from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper, Together
 from reports.results import Results
 
@@ -94,7 +94,7 @@ def _draw_together(
         return FigureEntry(None, wanted.name, wanted.title, reason=missing.reason, command=missing.command)
     files = save(picture, out / wanted.name)
     absent = [name for name in wanted.studies if name not in views]
-    lacking = f"Not in the store: {', '.join(absent)} (`{run_command(absent[0])}`)." if absent else ""
+    lacking = f"Not in the store: {', '.join(absent)} (`{shown[0].data.run_command(absent[0])}`)." if absent else ""
     caption = " ".join(filter(None, [wanted.caption, caption, lacking, paper.figure_number(wanted.name, None)]))
     return FigureEntry(None, wanted.name, wanted.title, caption, files, width=picture.get_figwidth())
 

@@ -66,7 +66,7 @@ def _panels(effect: Effect, study: StudyView) -> Figure:
     if not series:
         raise Missing(
             f"no two rows of {paper.display(effect.methods[0])} differ in {effect.varied} alone",
-            f"python -m sweep.run --study {effect.study}",
+            study.data.run_command(effect.study),
         )
     figure, axes = style.canvas(style.FULL, 2.9, 1, 3)
     for axis, (title, unit, read) in zip(axes[0], PANELS, strict=True):

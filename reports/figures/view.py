@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,8 +187,4 @@ class StudyView:
         return CHECKPOINT_NAMES.get(self.checkpoint, f"{self.checkpoint} epoch")
 
     def command(self, *extra: str) -> str:
-        return run_command(self.name, *extra)
-
-
-def run_command(study: str, *extra: str) -> str:
-    return shlex.join(["python", "-m", "sweep.run", "--study", study, *extra])
+        return self.data.run_command(self.name, *extra)

@@ -25,8 +25,9 @@ from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
 from reports.tables.table import Key, Table, headline_measure, p_text, signed
+from sweep.commands import spelled, store_words
 from sweep.store import layout
-from sweep.store.records import CandidateEntry, SearchRecord
+from sweep.store.records.search import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
 REFRESH_SECONDS = 60
@@ -113,6 +114,8 @@ def write_page(
         claims=_claims(results),
         failed=failed,
         problems=data.problems,
+        again=spelled("reports", *store_words(data.store.uri), "--out", str(out)),
+        start=data.run_command("digits"),
     )
     path = out / "report.html"
     out.mkdir(parents=True, exist_ok=True)

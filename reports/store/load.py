@@ -27,22 +27,21 @@ from reports.store.rows import (
     trial_row,
     with_outside,
 )
+from sweep import commands
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import AnyRecord, Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
-from sweep.store.records import (
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Record,
-    RowRecord,
-    SearchRecord,
-    TrialRecord,
-    unpack,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Record
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import SearchRecord
+from sweep.store.records.trial import TrialRecord
+from sweep.store.verdicts import unpack
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,11 @@ class ReportData:
     @cached_property
     def _settings(self) -> dict[str, dict[str, Any]]:
         return dict(zip(self.evaluations["path"], self.evaluations["settings"], strict=True))
+
+    def run_command(self, study: str, *words: str) -> str:
+        """What a user types to run the study again in this store, as it was run last."""
+        known = self.manifests.get(study)
+        return commands.run(study, known.command if known else None, self.store.uri, *words)
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -243,7 +247,8 @@ def _existing(store: str | Path) -> Store:
     opened = open_store(store)
     folder = opened.local("")
     if folder is not None and not folder.is_dir():
-        raise UserError(f"there is no store at {opened.uri}; --store names its place, python -m sweep.run makes one")
+        how = commands.spelled("sweep.run", *commands.store_words(opened.uri))
+        raise UserError(f"there is no store at {opened.uri}; --store names its place, {how} makes one")
     return opened
 
 

@@ -12,6 +12,7 @@ from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
+from sweep.commands import spelled, store_words
 
 MOST_ADVICE = 8
 
@@ -21,11 +22,12 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
     tests = {study: study_tests(results, study, headline_measure(tables[0])) for study, tables in studies.items()}
     present = [table for table in paper if table.planned]
     absent = [table for table in paper if not table.planned]
-    parts = ["# Results", glance(results, studies, tests), *paper_section(present)]
+    parts = ["# Results", glance(results, studies, tests), *paper_section(results, present)]
     for study, tables in studies.items():
         parts.append(study_section(results, study, tables, tests[study]))
     if absent:
-        parts.append("## Tables of the paper not run in this store\n\n`python -m sweep.run --study NAME` runs a study.")
+        how = code(results.data.run_command("NAME"))
+        parts.append(f"## Tables of the paper not run in this store\n\n{how} runs a study.")
         parts.append("\n".join(_absent(table) for table in absent))
     problems = results.data.problems
     if problems:
@@ -38,7 +40,7 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
 
 def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, list[Tests]]) -> str:
     if not studies:
-        return "The store holds no study yet. `python -m sweep.run` runs the default one."
+        return f"The store holds no study yet. {code(results.data.run_command('digits'))} runs the default one."
     rows = []
     for study, tables in studies.items():
         robust = tables[0].blocks[0].rows[0]
@@ -185,7 +187,7 @@ def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
         if test.can_find is not None:
             lines[escape(test.can_find)] = None
         for row in test.rows:
-            text = advice(test, row, seeds)
+            text = advice(results.data, test, row, seeds)
             if text is not None:
                 name, _, command = text.partition("`")
                 lines[f"{escape(name)} `{command}" if command else escape(name)] = None
@@ -219,7 +221,9 @@ def runs_text(results: Results, study: str) -> str:
         grid(rows, ["Method", "Hyperparameters", "Learning rate", "Length", "Trainings"], False),
     ]
     if lacking:
-        again = "\n".join(seeds_command(study, [label], seeds) + " --retry-failed" for label, seeds in lacking.items())
+        again = "\n".join(
+            seeds_command(results.data, study, [label], seeds, "--retry-failed") for label, seeds in lacking.items()
+        )
         parts.append(f"Failed trainings are run again by:\n\n```\n{again}\n```")
     return "\n\n".join(parts)
 
@@ -233,10 +237,11 @@ def _done_first(entry: tuple[str, int]) -> tuple[bool, str]:
     return entry[0] != "done", entry[0]
 
 
-def paper_section(tables: list[Table]) -> list[str]:
+def paper_section(results: Results, tables: list[Table]) -> list[str]:
     if not tables:
         return []
-    how = "Filled from our records, in the paper's layout. `python -m reports diff` compares cell by cell."
+    diff = code(spelled("reports", "diff", *store_words(results.data.store.uri)))
+    how = f"Filled from our records, in the paper's layout. {diff} compares cell by cell."
     return [f"## The paper's tables\n\n{how}", *(render(table) for table in tables)]
 
 

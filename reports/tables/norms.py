@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reports.measures import in_norm, measure_in, no_ball
 from reports.names import attack_name
 from reports.results import Results
 from reports.statistics import Sample
@@ -40,6 +41,35 @@ def norms_table(results: Results, study: str, labels: list[str]) -> Table | None
         checkpoint_note(results, study),
     ]
     return finish(table, notes)
+
+
+def apart_table(results: Results, study: str, labels: list[str]) -> Table | None:
+    """What a study asks for in another norm or at another radius than its own, and no other table shows."""
+    checkpoint, own = results.shown_checkpoint(study), results.norm(study)
+    shown = {(key.measure, key.epsilon) for key in _balls(results, study, checkpoint).values()}
+    keys, columns = [], []
+    for one in results.asked_attacks(study):
+        measure = measure_in(in_norm(one.name, one.norm), own)
+        of_its_own = no_ball(one.name) or (one.norm == own and (one.epsilon == results.epsilon(study)))
+        radii = one.name == "autoattack" and one.norm == own  # have a table of their own
+        if not (of_its_own or radii or not one.epsilon or (measure, one.epsilon) in shown):
+            keys.append(Key(study, "", measure, one.epsilon, checkpoint))
+            columns.append(Column(f"{attack_name(one.name)}, {NORM_DISPLAYS[one.norm]}, ε = {one.epsilon}"))
+    if not keys:
+        return None
+    rows = tuple(
+        Row(results.labels[study][label], tuple(results.cell(replace(key, label=label)) for key in keys))
+        for label in labels
+    )
+    table = Table(
+        f"{study}_apart",
+        f"{results.title(study)}: other norms and radii",
+        tuple(columns),
+        (Block("", rows),),
+        compare="column",
+        corner="Method",
+    )
+    return finish(table, ["Accuracy in percent.", checkpoint_note(results, study)])
 
 
 def _balls(results: Results, study: str, checkpoint: str) -> dict[str, Key]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+from reports.measures import no_ball
 from reports.names import attack_name, setting
 from reports.overfitting import cell as overfitting_cell
 from reports.overfitting import declines
 from reports.results import Results
 from reports.tables.caption import checkpoint_note, checkpoint_text, finish, margins_note, outside_notes, tuning_notes
 from reports.tables.corruptions import corruptions_table
-from reports.tables.norms import norms_table
+from reports.tables.norms import apart_table, norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
 from trainers.values import NORM_DISPLAYS
 
@@ -21,7 +22,16 @@ MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 def study_tables(results: Results, study: str) -> list[Table]:
     labels = results.labels[study]
     tables = [main_table(results, study)]
-    builders = (other_checkpoints, various_attacks, larger_radii, norms_table, corruptions_table, margins, margin_ratio)
+    builders = (
+        other_checkpoints,
+        various_attacks,
+        larger_radii,
+        norms_table,
+        apart_table,
+        corruptions_table,
+        margins,
+        margin_ratio,
+    )
     for builder in builders:
         table = builder(results, study, list(labels))
         if table is not None and table.filled:
@@ -54,9 +64,7 @@ def _row(
 def main_table(results: Results, study: str) -> Table:
     labels = list(results.labels[study])
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
-    planned = {attack.name for attack in results.asked_attacks(study)}
-    present = planned | {name for name, _ in results.attacks(study, checkpoint)}
-    measures = [name for name in MAIN_MEASURES if name in present] or ["clean"]
+    measures = main_measures(results, study)
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
     lost = declines(results, study)
     for one in lost:
@@ -73,6 +81,27 @@ def main_table(results: Results, study: str) -> Table:
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
     return _finish(results, table, [*notes, *(one.note for one in lost)])
+
+
+def main_measures(results: Results, study: str) -> list[str]:
+    """AutoAttack, PGD-20 and clean; of a study that lists its attacks all of those in its own ball, in its order.
+
+    The first is what methods are ranked and tested by: AutoAttack where it is among them.
+    """
+    own, epsilon, checkpoint = results.norm(study), results.epsilon(study), results.shown_checkpoint(study)
+    asked = [
+        one.name
+        for one in results.asked_attacks(study)
+        if no_ball(one.name) or (one.norm == own and one.epsilon in ("", epsilon))
+    ]
+    present = {*asked, *(name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon))}
+    usual = [name for name in MAIN_MEASURES if name in present]
+    if not results.data.manifests[study].evaluation.attacks:
+        return usual or ["clean"]
+    # These have figures and a table of their own.
+    listed = [name for name in asked if name not in usual and not name.startswith(("logit-scaling-", "corruption-"))]
+    robust = [name for name in dict.fromkeys(asked) if name in listed or name == "pgd-20"]
+    return [*(["autoattack"] if "autoattack" in usual else []), *robust, *(["clean"] if "clean" in usual else [])]
 
 
 def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -100,7 +129,7 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
     # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
     measures: list[str] = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
     measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
-    if not set(measures) - set(MAIN_MEASURES):
+    if not set(measures) - {*MAIN_MEASURES, *main_measures(results, study)}:
         return None
     measures += ["autoattack"] if "autoattack" in present else []
     measures += ["worst"] if results.paper.worst_of and set(results.paper.worst_of) <= present else []

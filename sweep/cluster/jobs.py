@@ -18,6 +18,7 @@ from typing import Any
 from sweep import studies
 from sweep.cluster.session import PACKAGES
 from sweep.cluster.submission import SubmitOptions
+from sweep.commands import option_words, spelled
 from sweep.errors import UserError
 from sweep.studies.options import StudyOptions
 
@@ -83,7 +84,7 @@ def run(options: SubmitOptions, address: str, python: str) -> int:
         except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as fault:
             raise UserError(f"{address} did not take the study: {_cause(fault)}") from None
     print(f"{address}: {job} runs {entrypoint}", flush=True)
-    how = options.tables or f"python -m reports --store {shlex.quote(options.store or '')}"
+    how = options.tables or spelled("reports", *option_words(store=options.store))
     print(f"tables: {how}", flush=True)
     try:
         return asyncio.run(_follow(client, job))

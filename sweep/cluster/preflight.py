@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sweep.cluster.devices import TrialResources, nodes, slots
 from sweep.cluster.gpus import GpuFacts, examine_gpus
 from sweep.cluster.place import SPARE_BYTES, versions_here
+from sweep.commands import spelled, store_words
 from sweep.errors import UserError
 from sweep.listing import size
 from sweep.store import layout
@@ -125,7 +126,7 @@ def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
         return []
     return [
         f"store {place} has {size(free)} free, but the planned checkpoints take {size(needed)}; "
-        "free some with 'sweep gc', or choose another with --store"
+        f"free some with '{spelled('sweep.gc', *store_words(store.uri))}', or choose another with --store"
     ]
 
 

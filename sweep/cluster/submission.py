@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jinja2
 
+from sweep.commands import option_words, spelled
 from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
@@ -68,23 +69,20 @@ class SubmitOptions:
 
     def sweep_arguments(self, study: str, plugins: Sequence[str]) -> list[str]:
         """What follows `python -m sweep.run` on the cluster, the address aside."""
-        single = {
-            "--store": self.store,
-            "--data-dir": self.data_dir,
-            "--methods": self.study.methods,
-            "--seeds": self.study.seeds,
-            "--budget": self.budget,
-            "--wait-for-nodes": None if self.wait_for_nodes is None else f"{self.wait_for_nodes:g}",
-            "--out": self.tables,
-        }
-        words = ["--study", study, "--yes"]
-        for name, value in single.items():
-            words += [] if value is None else [name, value]
-        for setting in self.study.settings or ():
-            words += ["--set", setting]
-        for plugin in plugins:
-            words += ["--plugin", plugin]
-        return words
+        return [
+            *("--study", study, "--yes"),
+            *option_words(
+                store=self.store,
+                data_dir=self.data_dir,
+                methods=self.study.methods,
+                seeds=self.study.seeds,
+                budget=self.budget,
+                wait_for_nodes=None if self.wait_for_nodes is None else f"{self.wait_for_nodes:g}",
+                out=self.tables,
+                set=self.study.settings,
+                plugin=plugins,
+            ),
+        ]
 
     def environment(self) -> dict[str, str]:
         found = {}
@@ -134,8 +132,8 @@ def render(options: SubmitOptions, way: str, file: str) -> str:
         "study": study.name,
         "name": kubernetes_name(study.name),
         "file": file,
-        "written_by": shlex.join(["sweep", "submit", f"--{way}", file, "--study", options.study.study]),
-        "command": shlex.join(["python", "-m", "sweep.run", *words]),
+        "written_by": spelled("sweep.submit", f"--{way}", file, "--study", options.study.study),
+        "command": spelled("sweep.run", *words),
         "env": [
             (name, shlex.quote(value) if way == "slurm" else value) for name, value in options.environment().items()
         ],

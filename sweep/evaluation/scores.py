@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from sweep.commands import spelled, store_words
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.items import Item, conclude, missing_images, open_items, run_item
@@ -21,7 +22,7 @@ from sweep.evaluation.rows import Row, wanted_row
 from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, find_subject
 from sweep.store.base import Store
 from sweep.store.opening import open_store
-from sweep.store.records import unpack
+from sweep.store.verdicts import unpack
 from trainers import registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS
@@ -104,7 +105,7 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     if row is not None:
         row.check(subject)
     attacks = row.attacks() if row is not None and options.attacks is None else _attacks(options, subject)
-    evaluations = [subject.evaluation(attack, options.shards, options.batch_size) for attack in attacks]
+    evaluations = [subject.evaluation(attack, options) for attack in attacks]
     for attack in attacks:
         subject.parts_for(attack)  # files that it needs are missed before hours of attacks
     warnings = subject.warnings()
@@ -131,7 +132,8 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
         )
     if row is not None:
         row.write(store, subject, options)
-        say(f"{row.display!r} is a row of study {row.manifest.name!r} now (label {row.label}, n = 1)")
+        shown = spelled("reports", *store_words(store.uri))
+        say(f"{row.display!r} is a row of study {row.manifest.name!r} now (label {row.label}, n = 1); tables: {shown}")
     radii = ", ".join(balls.values())
     return Scores(
         name=subject.name,

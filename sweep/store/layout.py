@@ -9,7 +9,7 @@ TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "
 DECISIONS, ROWS = "decisions", "rows"
 LEASES, BROKEN, PREFLIGHT, USAGE = "leases", "broken", "preflight", "usage"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
-WEIGHTS = ".safetensors"
+WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
@@ -82,6 +82,15 @@ def evaluation_folder(trial: str, checkpoint: str, attack: str) -> str:
 
 def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
     return f"{evaluation_folder(trial, checkpoint, attack)}.json"
+
+
+def counterexamples(record: str) -> str:
+    """What fooled the model, beside the evaluation's record."""
+    return f"{record.removesuffix('.json')}{COUNTEREXAMPLES}"
+
+
+def evaluation_of_counterexamples(path: str) -> str:
+    return f"{path.removesuffix(COUNTEREXAMPLES)}.json"
 
 
 def shard(folder: str, first: int, last: int, phase: str) -> str:

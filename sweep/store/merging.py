@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,14 @@ from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
 from sweep.store.manifests import SHARED, agree, united
-from sweep.store.records import (
-    CandidateRecord,
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Provenance,
-    Record,
-    RowRecord,
-    SearchRecord,
-    TrialRecord,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Provenance, Record
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.trial import TrialRecord
 
 SHOWN = 20
 # What stands first is copied first: whoever finds a trial finds its evaluations, and a study's manifest comes last.
@@ -39,6 +35,8 @@ KINDS: tuple[type[Record], ...] = (
     Manifest,
 )
 UNFINISHED = ("failed", "running")
+# Files beside records that no table reads: what is published may do without them.
+LEAVABLE = ("weights", "logs", "journals", "counterexamples")
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,14 @@ class Found:
 
 
 class Merge:
-    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError."""
+    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError.
 
-    def __init__(self, target: Store, sources: Sequence[Store]) -> None:
+    `leave_out` names kinds of LEAVABLE files that stay where they are.
+    """
+
+    def __init__(self, target: Store, sources: Sequence[Store], leave_out: Collection[str] = ()) -> None:
         self.target = target
+        self.leave_out = frozenset(leave_out)
         self.new: dict[str, Found] = {}
         self.warnings: list[str] = []
         self._faults: list[str] = []
@@ -80,7 +82,8 @@ class Merge:
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
         for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
             for other in _files(found):
-                _transfer(found.store, self.target, other)
+                if _leavable(other) not in self.leave_out:
+                    _transfer(found.store, self.target, other)
             self.target.write(path, found.data)
 
     def _records(self, store: Store) -> Iterator[Found]:
@@ -148,6 +151,8 @@ def _is_further(known: Record, new: Record) -> bool:
     """Whether the known one is no result yet and the new one is."""
     if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
         return known.status in UNFINISHED and new.status not in UNFINISHED
+    if isinstance(known, EvaluationRecord) and isinstance(new, EvaluationRecord):
+        return known.counterexamples is None and new.counterexamples is not None and _outcome(known) == _outcome(new)
     if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
         return len(new.seeds) > len(known.seeds) and _same_seeds(known, new)
     return False
@@ -216,7 +221,8 @@ def _outcome(record: Record) -> Any:
         return record.config, record.numerics, record.status, curve, record.checkpoints
     if isinstance(record, SearchRecord):
         return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
-    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds"})
+    # Two machines may fool the model by different images, and round differently where nobody sees it.
+    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds", "counterexamples"})
 
 
 def _files(found: Found) -> list[str]:
@@ -232,13 +238,24 @@ def _files(found: Found) -> list[str]:
     if isinstance(record, SearchRecord):
         journal = layout.search_journal(record.id)
         return [journal] if _has(found.store, journal) else []
-    return list(_checksums(record))
+    found_there = set(found.store.paths(record.path.rpartition("/")[0])) if _checksums(record) else set()
+    return [path for path in _checksums(record) if path in found_there]
+
+
+def _leavable(path: str) -> str | None:
+    """Which of LEAVABLE a file beside a record is; None for arrays of diagnostics, which figures are drawn from."""
+    if path.endswith(layout.WEIGHTS):
+        return "weights"
+    folder = path.partition("/")[0]
+    return {layout.TRIALS: "logs", layout.SEARCHES: "journals", layout.EVALUATIONS: "counterexamples"}.get(folder)
 
 
 def _checksums(record: Record) -> dict[str, str | None]:
     """The files that a record describes, each with the SHA-256 that it should have."""
     if isinstance(record, TrialRecord):
         return {layout.weights(record.trial, name): kept.sha256 for name, kept in record.checkpoints.items()}
+    if isinstance(record, EvaluationRecord) and record.counterexamples is not None:
+        return {record.counterexamples_path: record.counterexamples.sha256}
     return {record.arrays_path: record.arrays_sha256} if isinstance(record, DiagnosticsRecord) else {}
 
 
@@ -249,7 +266,7 @@ def _file_faults(found: Found) -> Iterator[str]:
                 yield f"broken file {path}: it is not the one that {found.record.path} describes"
         elif found.store.exists(path):
             yield f"broken file {path}: it is a link; put the file itself there"
-        elif not isinstance(found.record, TrialRecord):  # weights that no table needs may have been deleted
+        elif isinstance(found.record, DiagnosticsRecord):  # others need theirs in no table, and may have lost them
             yield f"broken record {found.record.path}: {path} is absent"
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from sweep.store import layout
 from sweep.store.base import Skip, Store
 from sweep.store.encoding import BrokenRecord, decode, encode
-from sweep.store.records import Part
+from sweep.store.records.record import Part
 
 WRITE_SECONDS = 60.0
 HOUR = 3600.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import studies
+from sweep.commands import option_words
 from sweep.errors import UserError
 from sweep.store.opening import existing_store
 from sweep.studies import file as study_file
@@ -37,6 +38,11 @@ class StudyOptions:
             plugins=self.plugins or (),
             written=self._stored(),
         )
+
+    def words(self) -> list[str]:
+        """As they would be typed."""
+        one = option_words(study=self.study, set=self.settings, plugin=map(str, self.plugins or ()))
+        return [*one, *option_words(methods=self.methods, seeds=self.seeds)]
 
     def _stored(self) -> Mapping[str, Any] | None:
         """The study as the store has it, where no file and no shipped study has this name."""

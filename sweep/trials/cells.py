@@ -9,7 +9,7 @@ from typing import Any
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import Manifest, PlannedAttack, PlannedCell, PlannedSearch
+from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
 from trainers import composition, registry, suites
@@ -110,11 +110,12 @@ def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
     return config.selection.named([*study.evaluation.checkpoints, *study.evaluation.diagnosed, "last"])
 
 
-def manifest(study: Study, cells: list[Cell]) -> Manifest:
+def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Manifest:
     """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
     return Manifest(
         name=study.name,
         title=study.title,
+        command=command,
         study=study.model_dump(mode="json"),
         dataset=study.dataset,
         model=study.model,

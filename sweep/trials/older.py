@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from sweep.commands import spelled, store_words
 from sweep.store.base import Store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.trials.identity import NUMERICS_VERSION
 
 _NUMERICS = re.compile(rb'"numerics":(\d+)')  # read off the bytes: thousands of records would take minutes to parse
@@ -25,5 +26,5 @@ def older_note(store: Store) -> str | None:
     return (
         f"store {store.uri} holds {found.total()} trials of numerics version {versions}; this version makes version "
         f"{NUMERICS_VERSION} and trains anew: the older ones stay as they are and are mixed with nothing, and once no "
-        "study names them `sweep gc` frees their weights"
+        f"study names them `{spelled('sweep.gc', *store_words(store.uri))}` frees their weights"
     )

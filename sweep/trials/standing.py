@@ -11,13 +11,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep import listing
+from sweep import commands, listing
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Skip, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.leases import held
-from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest, PlannedSearch
+from sweep.store.records.trial import Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
 from trainers.chance import near_chance
@@ -84,6 +86,7 @@ class StudyStanding:
     searches: list[SearchStanding]
     device_hours: float = 0.0  # used so far
     budget_left: float | None = None
+    command: str = ""  # that runs what is left
 
     @property
     def distinct(self) -> list[TrialStanding]:
@@ -141,7 +144,9 @@ class StudyStanding:
             if trial.reason and trial.trial
         ][:SHOWN]
         if self.counts["failed"]:
-            lines.append("to run failed trials again: sweep retry, then the same run command")
+            lines.append(f"to run failed trials again: {self.command} --retry-failed")
+        elif self.command and self.counts["left"] and not self.counts["running"]:
+            lines.append(f"to go on: {self.command}")
         return "\n".join(lines)
 
 
@@ -155,7 +160,8 @@ def standings(store: Store, study: str | None, skip: Skip) -> list[StudyStanding
         skip(fault)
     if study is not None and study not in manifests:
         if not manifests:
-            raise UserError(f"store {store.uri} holds no study yet; start one with: sweep run --study {study}")
+            start = commands.run(study, None, store.uri)
+            raise UserError(f"store {store.uri} holds no study yet; start one with: {start}")
         known = ", ".join(sorted(manifests))
         raise UserError(f"store {store.uri} has no study {study!r}{nearest(study, manifests)} known: {known}")
     now = _Moment(store)
@@ -193,7 +199,8 @@ class _Moment:
         ]
         searches = [self._search(search, skip) for search in manifest.searches]
         used, left = budget_left(usages(self.store, manifest.name, skip))
-        return StudyStanding(manifest.name, manifest.title, trials, searches, used, left)
+        again = commands.run(manifest.name, manifest.command, self.store.uri)
+        return StudyStanding(manifest.name, manifest.title, trials, searches, used, left, again)
 
     def _state(self, trial: str) -> str:
         running = "running" if layout.trial_lease(trial) in self.leases else "left"

@@ -6,20 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from sweep.commands import narrowed
 from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import trial_data_sha256, trial_parts
 from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import CandidateRecord, TrialRecord
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
+
+if TYPE_CHECKING:
+    from sweep.work.work import Work
 
 # In the order of urgency: other work waits for a search; evaluations fill up what trainings leave free.
 STAGES = ("search", "train", "evaluate", "diagnose")
@@ -49,21 +54,6 @@ class Workplace:
     store: Store
     folder: Path
     report: Callable[[dict[str, Any]], None]
-
-
-class Driver(Protocol):
-    """What tasks tell the sweep that they belong to."""
-
-    store: Store
-    command: str
-    retry_failed: bool
-
-    def candidate_ended(self, task: CandidateTraining) -> None: ...
-    def candidate_failed(self, task: CandidateTraining) -> None: ...
-    def candidate_left_alone(self, task: CandidateTraining) -> None: ...
-    def training_ended(self, task: Training) -> None: ...
-    def training_failed(self, task: Training) -> None: ...
-    def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -97,15 +87,15 @@ class Task(ABC):
         return epochs(self.config)
 
     @property
-    def retry_options(self) -> str:
-        return f"--methods {self.label} --seeds {self.config.seed} --retry-failed"
+    def retry_words(self) -> tuple[str, ...]:
+        return "--methods", self.label, "--seeds", str(self.config.seed), "--retry-failed"
 
     def retry_command(self, command: str) -> str:
         """Of a sweep's command, the one that does this task alone again."""
-        return f"{command} {self.retry_options}".strip()
+        return narrowed(command, *self.retry_words)
 
     @abstractmethod
-    def is_stored(self, driver: Driver) -> bool:
+    def is_stored(self, driver: Work) -> bool:
         """Whether somebody else has finished it in the meantime."""
 
     @abstractmethod
@@ -113,15 +103,15 @@ class Task(ABC):
         """In a worker: from what is stored of it to its end; returns how it ended."""
 
     @abstractmethod
-    def after(self, driver: Driver) -> None:
+    def after(self, driver: Work) -> None:
         """In the driver, when it has ended well."""
 
     @abstractmethod
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         """In the driver, when all retries have failed."""
 
     @abstractmethod
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         """In the driver, when no machine can do it now: nothing of it is recorded."""
 
 
@@ -137,24 +127,24 @@ class Training(Task):
     def cost(self) -> float:
         return training_cost(self.config)
 
-    def is_stored(self, driver: Driver) -> bool:
+    def is_stored(self, driver: Work) -> bool:
         record = driver.store.usable(TrialRecord, layout.trial_record(self.trial))
         return record is not None and (record.status != "failed" or not driver.retry_failed)
 
     def run(self, place: Workplace) -> str:
         return train_trial(self, place)
 
-    def after(self, driver: Driver) -> None:
+    def after(self, driver: Work) -> None:
         driver.training_ended(self)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
         driver.training_failed(self)
 
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         driver.training_failed(self)
 
-    def _failed_record(self, driver: Driver, reason: str, log: list[str]) -> TrialRecord:
+    def _failed_record(self, driver: Work, reason: str, log: list[str]) -> TrialRecord:
         return TrialRecord(
             trial=self.trial,
             config=self.config,
@@ -182,25 +172,25 @@ class CandidateTraining(Training):
         return f"{self.label} candidate {self.index} seed {self.config.seed}"
 
     @property
-    def retry_options(self) -> str:
-        return f"--methods {self.label} --retry-failed"  # it is run by its search, not by a seed of the tables
+    def retry_words(self) -> tuple[str, ...]:
+        return "--methods", self.label, "--retry-failed"  # it is run by its search, not by a seed of the tables
 
-    def is_stored(self, driver: Driver) -> bool:
+    def is_stored(self, driver: Work) -> bool:
         pruned = driver.store.usable(CandidateRecord, layout.candidate_record(self.search, self.trial))
         return pruned is not None or super().is_stored(driver)
 
     def run(self, place: Workplace) -> str:
         return train_candidate(self, place)
 
-    def after(self, driver: Driver) -> None:
-        driver.candidate_ended(self)
+    def after(self, driver: Work) -> None:
+        driver.candidates.ended(self)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
-        driver.candidate_failed(self)
+        driver.candidates.failed(self)
 
-    def left_alone(self, driver: Driver) -> None:
-        driver.candidate_left_alone(self)
+    def left_alone(self, driver: Work) -> None:
+        driver.candidates.left_alone(self)
 
 
 @dataclass(frozen=True)
@@ -227,7 +217,7 @@ class EvaluationPiece(Task):
     def cost(self) -> float:
         return self.share * self.item.evaluation.cost
 
-    def is_stored(self, driver: Driver) -> bool:
+    def is_stored(self, driver: Work) -> bool:
         return False  # its evaluation was looked at when it was opened, and is ours since
 
     def run(self, place: Workplace) -> str:
@@ -241,14 +231,14 @@ class EvaluationPiece(Task):
             place.report({"images": done})
         return "done"
 
-    def after(self, driver: Driver) -> None:
-        driver.piece_ended(self)
+    def after(self, driver: Work) -> None:
+        driver.evaluations.piece_ended(self)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
-        driver.piece_ended(self, failed=True)
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
+        driver.evaluations.piece_ended(self, failed=True)
 
-    def left_alone(self, driver: Driver) -> None:
-        driver.piece_ended(self, failed=True)
+    def left_alone(self, driver: Work) -> None:
+        driver.evaluations.piece_ended(self, failed=True)
 
 
 @dataclass(frozen=True)
@@ -264,7 +254,7 @@ class DiagnosisTask(Task):
     def cost(self) -> float:
         return 1.0
 
-    def is_stored(self, driver: Driver) -> bool:
+    def is_stored(self, driver: Work) -> bool:
         return stored_diagnosis(driver.store, self.diagnosis) is not None
 
     def run(self, place: Workplace) -> str:
@@ -272,13 +262,13 @@ class DiagnosisTask(Task):
         diagnose_trial(place.store, self.diagnosis, setting.data_dir, device=device(), commit=setting.commit)
         return "done"
 
-    def after(self, driver: Driver) -> None:
+    def after(self, driver: Work) -> None:
         """Nothing waits for it."""
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         """The trial itself is fine: the next run tries again."""
 
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         """Nothing waits for it."""
 
 

@@ -108,7 +108,7 @@ class _Refusals:
             for words in looks:
                 ended = commands.call(words, self.folder, prepare=_as_nobody)
                 judge_end(self.result, words[0], ended)
-            for words in (self._run(), ["gc", "--store", "store"], ["merge", "other", "--store", "store"]):
+            for words in (self._run(), ["gc", "--store", "store", "--yes"], ["merge", "other", "--store", "store"]):
                 if words[0] == "merge":
                     shutil.copytree(self.reference.store, self.folder / "other")
                 self._refused(commands.call(words, self.folder, prepare=_as_nobody), may_do_nothing=True)

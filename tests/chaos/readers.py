@@ -17,7 +17,10 @@ from sweep.evaluation.checkpoints import _checked_weights
 from sweep.search.stored import open_search
 from sweep.store import layout, leases
 from sweep.store.base import Store
-from sweep.store.records import RECORD_TYPES, DiagnosticsRecord, SearchRecord, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.search import SearchRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.store.usage import usages
 from sweep.studies.model import Study
 from sweep.trials.standing import _how_far, _Moment

@@ -13,7 +13,9 @@ from sweep.store.encoding import encode
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, DiagnosticsRecord, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 
@@ -71,6 +73,21 @@ def test_merge_brings_everything_of_disjoint_stores_together(tmp_path, target):
     assert found == {path: data for path, data in expected.items() if not path.endswith(layout.RESUME)}
     assert set(target.trial_states().values()) == {"done"}
     assert merge(target, one, two) == 0
+
+
+def test_a_store_to_publish_has_every_record_and_leaves_the_named_files_behind(tmp_path, target):
+    one, cells = fill(tmp_path / "one")
+    searching = search(Study.load("digits", methods=["sovr"]), "sovr", ["done"])
+    one.write_record(searching)
+    one.write(layout.search_journal(searching.id), b"proposals")
+    log = layout.trial_file(cells[0].trial, layout.LOG)
+    one.write(log, b"printed")
+    Merge(target, [one], ["weights", "logs", "journals"]).write()
+    found = contents(target)
+    assert not any(path.endswith((layout.WEIGHTS, "journal.log")) for path in found) and log not in found
+    records = {path for path in contents(one) if layout.kind_at(path)}
+    assert records == set(found) and any(layout.kind_at(path) == "search" for path in records)
+    assert merge(target, one) == 0
 
 
 def test_merge_takes_the_same_outcome_of_two_computations_once(tmp_path):

@@ -26,7 +26,7 @@ STORES: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "--store", "{}"),
     "status": ("status", "--store", "{}"),
     "retry": ("retry", "--store", "{}"),
-    "gc": ("gc", "--store", "{}"),
+    "gc": ("gc", "--store", "{}", "--yes"),
     "merge": ("merge", "{}", "--store", "target"),
     "merge into": ("merge", "store", "--store", "{}"),
     "decide": ("decide", "sovr > at", "--out", "out", "--store", "{}"),

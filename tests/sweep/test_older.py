@@ -22,7 +22,7 @@ def test_a_run_says_in_one_line_what_it_does_not_use(tmp_path, monkeypatch, caps
     engine.run_study(study, store, RunOptions(out=None, progress=False))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"store {store.uri} holds 2 trials of numerics version 1, 2; this version makes version ")
-    assert f"version {NUMERICS_VERSION} and trains anew" in line and "sweep gc" in line
+    assert f"version {NUMERICS_VERSION} and trains anew" in line and "python -m sweep.gc --store" in line
 
 
 def test_a_broken_record_is_nobody_s_older_trial(tmp_path):

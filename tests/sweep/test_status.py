@@ -13,7 +13,7 @@ from sweep.store import layout, leases
 from sweep.store.folder import FolderStore
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import Progress
+from sweep.store.records.trial import Progress
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.identity import search_id
@@ -82,7 +82,10 @@ def test_the_text_names_failed_and_running_seeds(sweep, capsys):
     line = next(line for line in text.splitlines() if line.startswith("at "))
     assert "1 failed" in line and "2 starts" in line
     assert "12 trials: 1 running, 1 failed, 10 left" in text
-    assert "at seed 1 failed: it failed here" in text and "sweep retry" in text
+    assert (
+        "at seed 1 failed: it failed here" in text
+        and "to run failed trials again: python -m sweep.run --study " in text
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"epoch": "x"}'])

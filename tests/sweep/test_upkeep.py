@@ -16,7 +16,8 @@ from sweep.store.base import Store
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, ShardRecord
+from sweep.store.records.evaluation import ShardRecord
+from sweep.store.records.search import CandidateRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from trainers.checkpoint import replacing
@@ -115,17 +116,17 @@ def test_gc_keeps_what_tables_and_unfinished_trials_need(fill, sweep):
     before = contents(store)
     freed = 3 * (len(RESUME) + 2 * len(WEIGHTS))
     assert f"({freed} bytes)" in sweep("gc", "--store", store.uri, "--dry-run")[1] and contents(store) == before
-    assert f"({freed} bytes)" in sweep("gc", "--store", store.uri)[1]
+    assert f"({freed} bytes)" in sweep("gc", "--store", store.uri, "--yes")[1]
     for cell in cells[:3]:
         names = {layout.in_trial(path)[1] for path in store.paths(layout.trial_folder(cell.trial))}
         assert names == {"record.json", "log.txt", "best_test.safetensors"}
     assert store.paths(unfinished) == [path for path in before if path.startswith(unfinished)]
-    assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]
+    assert "(0 bytes)" in sweep("gc", "--store", store.uri, "--yes")[1]
 
 
 def test_gc_keeps_every_checkpoint_that_some_study_evaluates(fill, sweep):
     store, _, cells = fill("evaluation.checkpoints=[headline, last]")
-    sweep("gc", "--store", store.uri)
+    sweep("gc", "--store", store.uri, "--yes")
     kept = [path for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)]
     assert len(kept) == 2 * len(cells) and not any("best_validation" in path for path in kept)
 
@@ -135,20 +136,20 @@ def test_gc_keeps_the_weights_of_an_epoch_that_a_study_asks_for(fill, sweep):
     for cell in cells:
         for epoch in (20, 30):
             store.write(layout.weights(cell.trial, f"epoch-{epoch}"), WEIGHTS)
-    sweep("gc", "--store", store.uri)
+    sweep("gc", "--store", store.uri, "--yes")
     kept = {path.rpartition("/")[2] for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)}
     assert kept == {"best_test.safetensors", "epoch-30.safetensors"}
 
 
 def test_gc_with_keep_all_deletes_no_checkpoint(fill, sweep):
     store, _, _ = fill()
-    assert f"({4 * len(RESUME)} bytes)" in sweep("gc", "--store", store.uri, "--keep", "all")[1]
+    assert f"({4 * len(RESUME)} bytes)" in sweep("gc", "--store", store.uri, "--keep", "all", "--yes")[1]
     assert sum(path.endswith(layout.WEIGHTS) for path in store.paths()) == 12
 
 
 def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
     store, study, cells = fill()
-    sweep("gc", "--store", store.uri)
+    sweep("gc", "--store", store.uri, "--yes")
     done = evaluation(study, cells[0]).path.removesuffix(".json")
     merged, unmerged = (
         ShardRecord(folder=folder, first=0, last=8, correct="AA==") for folder in (done, done.replace("clean", "pgd-9"))
@@ -162,9 +163,9 @@ def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
     store.local(temporary).write_bytes(b"half")
     weights = f"trials/{killed_while_writing(store.local('trials/last.safetensors')).name}"
     every = (merged.path, unmerged.path, live, expired, temporary, weights)
-    assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]
+    assert "(0 bytes)" in sweep("gc", "--store", store.uri, "--yes")[1]
     age(store, *every)
-    sweep("gc", "--store", store.uri)
+    sweep("gc", "--store", store.uri, "--yes")
     assert [store.exists(path) for path in every] == [False, True, True, False, False, False]
 
 
@@ -183,7 +184,7 @@ def test_gc_deletes_the_lease_of_a_process_that_died_here_at_once(fill, sweep):
     code = "import os, sys; from sweep.store import leases, opening; s = opening.open_store(sys.argv[1]);"
     subprocess.run([sys.executable, "-c", f"{code} leases.take(s, 'dead'); os._exit(0)", store.uri], check=True)
     with leases.take(store, "alive", 30):
-        assert "leases that nobody holds: 1 file" in sweep("gc", "--store", store.uri)[1]
+        assert "leases that nobody holds: 1 file" in sweep("gc", "--store", store.uri, "--yes")[1]
         assert store.paths(layout.LEASES) == [layout.lease("alive", 1)]
 
 
@@ -195,7 +196,7 @@ def test_gc_deletes_what_a_pruned_candidate_left_unless_it_trains_again(fill, sw
     for pruned in trials[:3]:  # the third was trained to its end by another study
         store.write_record(CandidateRecord(search="s", trial=pruned, curve=()))
     with leases.take(store, layout.trial_lease(trials[1]), 30):
-        assert "files of pruned candidates: 5 files" in sweep("gc", "--store", store.uri, "--keep", "all")[1]
+        assert "files of pruned candidates: 5 files" in sweep("gc", "--store", store.uri, "--keep", "all", "--yes")[1]
     assert [len(store.paths(layout.trial_folder(one))) for one in trials[:3]] == [0, 5, 5]
 
 
@@ -206,10 +207,10 @@ def test_gc_deletes_locks_of_journals_that_nobody_writes(fill, sweep):
     for name, lock in zip((free, led), locks, strict=True):
         store.write(layout.search_journal(name), b"")
         store.local(lock).symlink_to(store.local(layout.search_journal(name)))
-    assert "locks" not in sweep("gc", "--store", store.uri)[1]
+    assert "locks" not in sweep("gc", "--store", store.uri, "--yes")[1]
     age(store, *locks, seconds=90)
     with leases.take(store, layout.search_lease(led), 30):
-        assert "locks of search journals: 1 file" in sweep("gc", "--store", store.uri)[1]
+        assert "locks of search journals: 1 file" in sweep("gc", "--store", store.uri, "--yes")[1]
     assert [store.local(lock).is_symlink() for lock in locks] == [False, True]
     assert all(store.exists(layout.search_journal(name)) for name in (free, led))
 
@@ -217,9 +218,9 @@ def test_gc_deletes_locks_of_journals_that_nobody_writes(fill, sweep):
 def test_gc_deletes_what_was_set_aside_only_when_told_to(fill, sweep):
     store, _, cells = fill()
     aside = store.set_aside(layout.trial_record(cells[0].trial))
-    sweep("gc", "--store", store.uri)
+    sweep("gc", "--store", store.uri, "--yes")
     assert store.exists(aside)
-    assert "broken records that were set aside: 1 file" in sweep("gc", "--store", store.uri, "--broken")[1]
+    assert "broken records that were set aside: 1 file" in sweep("gc", "--store", store.uri, "--broken", "--yes")[1]
     assert not store.exists(aside)
 
 
@@ -227,7 +228,7 @@ def test_gc_deletes_nothing_while_a_manifest_cannot_be_read(fill, sweep):
     store, _, _ = fill()
     store.write(layout.manifest("digits"), b"{")
     before = contents(store)
-    code, text = sweep("gc", "--store", store.uri)
+    code, text = sweep("gc", "--store", store.uri, "--yes")
     assert code == 2 and "broken record studies/digits.json" in text and contents(store) == before
 
 
@@ -236,7 +237,7 @@ def test_gc_deletes_nothing_while_a_folder_is_in_a_manifests_place(fill, sweep):
     store.delete(layout.manifest("digits"))
     store.local(layout.manifest("digits")).mkdir()
     before = contents(store)
-    code, text = sweep("gc", "--store", store.uri)
+    code, text = sweep("gc", "--store", store.uri, "--yes")
     assert code == 2 and "broken record studies/digits.json: it is no file" in text and contents(store) == before
 
 
@@ -337,13 +338,11 @@ def test_every_run_deletes_shards_of_finished_evaluations(fill):
     assert not store.exists(finished.path) and store.exists(open_one.path)
 
 
-def test_gc_asks_where_somebody_can_answer(fill, sweep, monkeypatch):
+def test_gc_asks_and_deletes_after_a_yes_alone(fill, sweep, monkeypatch):
     store, _, _ = fill()
     before = contents(store)
-    for answer, code in (("n\n", 2), ("\n", 2), ("y\n", 0)):
-        terminal = io.StringIO(answer)
-        terminal.isatty = lambda: True
-        monkeypatch.setattr("sys.stdin", terminal)
+    for answer, code in (("n\n", 2), ("\n", 2), ("", 2), ("y\n", 0)):  # "": a script, whom nobody asks
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         found, text = sweep("gc", "--store", store.uri)
         assert found == code and "Delete " in text and "[y/N]" in text
         assert (contents(store) == before) is (code == 2)
@@ -351,8 +350,6 @@ def test_gc_asks_where_somebody_can_answer(fill, sweep, monkeypatch):
 
 def test_gc_with_yes_asks_nothing(fill, sweep, monkeypatch):
     store, _, _ = fill()
-    terminal = io.StringIO("")
-    terminal.isatty = lambda: True
-    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert "[y/N]" not in sweep("gc", "--store", store.uri, "--yes")[1]
     assert "(0 bytes)" in sweep("gc", "--store", store.uri)[1]

@@ -13,7 +13,7 @@ from sweep.evaluation.items import conclude, open_items, run_item
 from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store import layout
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.options import RunOptions
 from sweep.work.tasks import EvaluationPiece, Setting, Workplace
 from tests.chaos.loop import compute_here
@@ -42,9 +42,10 @@ def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
 
 def test_the_training_loop_and_an_evaluation_agree_about_the_same_weights(trained):
     store, trial, config = trained
-    subject = find_subject(store, EvaluateOptions(f"{layout.short(trial)}/best_test"))
+    options = EvaluateOptions(f"{layout.short(trial)}/best_test")
+    subject = find_subject(store, options)
     assert (subject.name, subject.checkpoint, subject.warnings(), subject.classes()) == (trial, "best_test", [], 10)
-    wanted = subject.evaluation(parse("clean"), 1, 256)
+    wanted = subject.evaluation(parse("clean"), options)
     for item in open_items(store, wanted):
         list(run_item(store, item, *subject.parts()))
     record = store.trial_record(trial)

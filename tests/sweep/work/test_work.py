@@ -9,7 +9,7 @@ from sweep.cluster.place import Place
 from sweep.store import layout
 from sweep.store.leases import held
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.tasks import Task
 from sweep.work.work import Work
 from tests import records
@@ -289,12 +289,12 @@ def test_a_budget_holds_back_what_has_not_started(tmp_path):
 def test_a_failed_trial_gets_a_record_that_says_how_to_go_on(tmp_path):
     store = open_store(tmp_path / "store")
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[3])
-    work = Work(study, store, command="sweep")
+    work = Work(study, store, command="python -m sweep.run --methods at,st")
     (assigned,) = drain(work)
     work.gave_up(assigned, "out of memory", ["last line"])
     record = store.trial_record(assigned.task.trial)
     assert (record.status, record.reason, record.log) == ("failed", "out of memory", ("last line",))
-    assert record.command == work.failed[0].command == "sweep --methods at --seeds 3 --retry-failed"
+    assert record.command == work.failed[0].command == "python -m sweep.run --methods at --seeds 3 --retry-failed"
     assert work.complete and work.failed and not held(store)
     assert [failure.stored for failure in Work(study, store).failed] == [True]
     again = Work(study, store, retry_failed=True)
@@ -333,7 +333,7 @@ def test_the_last_evaluations_are_cut_for_all_devices(tmp_path, at_once, cut):
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(6)), evaluation=evaluation)
     store = open_store(tmp_path / "store")
     work = Work(study, store)
-    work.at_once = at_once
+    work.evaluations.at_once = at_once
     for assigned in drain(work):
         finish(work, store, assigned)
     pieces = drain(work)

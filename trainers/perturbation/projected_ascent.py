@@ -98,7 +98,7 @@ def ascend(
 
 
 @dataclass(frozen=True)
-class LinfAttack:
+class ProjectedAscent:
     """PGD as a study sets it; satisfies `trainers.method.Attack`.
 
     start     uniform: as the norm draws it, in L∞ U(-ε, ε), clipped to [0, 1]; none
@@ -191,7 +191,6 @@ def keyed_pgd(
     alpha: float | None = None,
     seed: int = 0,
     norm: NormName = "linf",
-    observe: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """PGD of evaluations: in eval mode, against a named loss of `alpha` times the logits, its start drawn by image."""
 
@@ -199,8 +198,8 @@ def keyed_pgd(
         return LOSSES[loss](logits if alpha is None else alpha * logits, labels)
 
     draw = partial(keyed_uniform, seed, indices)
-    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
-        model, images, objective, observe=observe
+    return ProjectedAscent(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
+        model, images, objective
     )
 
 

@@ -1,4 +1,4 @@
-"""`sweep retry` and `sweep gc`: trying failed trials again, deleting what no table needs."""
+"""`python -m sweep.gc`: deleting what no table needs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,6 @@ import typer
 from sweep import application, listing
 from sweep.application import app
 from sweep.errors import UserError
-
-
-@app.command()
-def retry(
-    study: Annotated[str | None, typer.Option(help="Only this study's trials.")] = None,
-    methods: application.MethodsOption = None,
-    seeds: Annotated[str | None, typer.Option(help="Only these, e.g. 0,1 or 0-9.")] = None,
-    store: application.StoreOption = "store",
-    dry_run: application.DryOption = False,
-) -> None:
-    """Forget that trials failed. The next run starts them again from their last checkpoint."""
-    from sweep.store.opening import existing_store
-    from sweep.trials.failed import failed_trials, set_free
-
-    opened = existing_store(store)
-    found = failed_trials(opened, study, methods, seeds)
-    for one in found:
-        sys.stdout.write(f"{'would retry' if dry_run else 'to be run again'}: {one.title} ({one.place})\n")
-        if not dry_run:
-            set_free(opened, one)
-    sys.stdout.write(f"{listing.count(len(found), 'trial')} {'would be ' if dry_run else ''}set free\n")
 
 
 @app.command()
@@ -63,9 +42,12 @@ def gc(
 
 
 def _confirm(question: str) -> None:
-    """Where there is somebody to ask; a script has decided already."""
-    if sys.stdin.isatty():
-        sys.stdout.write(question)
-        sys.stdout.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UserError("nothing was deleted; --yes asks nothing, --dry-run only lists")
+    """A script, which cannot be asked, says --yes."""
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UserError("nothing was deleted; --yes asks nothing, --dry-run only lists")
+
+
+if __name__ == "__main__":
+    application.main(["gc", *sys.argv[1:]])

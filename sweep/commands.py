@@ -1,0 +1,83 @@
+"""The commands that messages, tables and pages tell a user to type: spelled here, so that each works as it stands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+DEFAULT_STORE = "store"
+# What concerns one run alone, with the number of words that follow: none of it belongs into advice for another one.
+ONE_RUN = {
+    **{"--methods": 1, "--seeds": 1, "--budget": 1, "--wait-for-nodes": 1},
+    **{"--retry-failed": 0, "--dry-run": 0, "--json": 0, "--yes": 0, "-y": 0, "--verbose": 0},
+}
+PLAN = ("--study", "--set", "--methods", "--seeds", "--plugin", "--store", "--address")
+
+
+def spelled(module: str, *words: str) -> str:
+    return shlex.join(["python", "-m", module, *words])
+
+
+def store_words(uri: str) -> list[str]:
+    """--store, unless the store is the one that every command takes by default; shorter below the working folder."""
+    if "://" not in uri:
+        here, place = Path.cwd(), Path(uri).absolute()
+        if place == here / DEFAULT_STORE:
+            return []
+        uri = str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
+    return ["--store", uri]
+
+
+def run(study: str, made_by: str | None, store: str, *words: str) -> str:
+    """The run of a study that `made_by` once ran, with other words for what concerns one run alone."""
+    known = [] if made_by is None else without(given(made_by), {**ONE_RUN, "--store": 1})
+    name = [] if "--study" in known else ["--study", study]
+    return spelled("sweep.run", *name, *known, *words, *store_words(store))
+
+
+def plan(made_by: str) -> str:
+    """What the run costs that this command would start."""
+    return spelled("sweep.plan", *only(given(made_by), PLAN))
+
+
+def narrowed(command: str, *words: str) -> str:
+    """The same run with other words where these say something else; they come last."""
+    replaced = {word: ONE_RUN[word] for word in words if word in ONE_RUN}
+    return spelled("sweep.run", *without(given(command), replaced), *words)
+
+
+def given(command: str) -> list[str]:
+    """The words that a command was given, after `python -m sweep.run`."""
+    return shlex.split(command)[3:]
+
+
+def option_words(**options: str | Iterable[str] | None) -> list[str]:
+    """data_dir="x" as --data-dir x; of several values each has its option."""
+    found = []
+    for name, value in options.items():
+        for one in () if value is None else (value,) if isinstance(value, str) else value:
+            found += [f"--{name.replace('_', '-')}", one]
+    return found
+
+
+def without(words: Sequence[str], options: Mapping[str, int]) -> list[str]:
+    found, skipped = [], 0
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if skipped:
+            skipped -= 1
+        elif name not in options:
+            found.append(word)
+        elif not equals:
+            skipped = options[name]
+    return found
+
+
+def only(words: Sequence[str], options: Collection[str]) -> list[str]:
+    """Those options, each with its one value."""
+    found = []
+    for place, word in enumerate(words):
+        if word.partition("=")[0] in options:
+            found += [word] if word.startswith("--") and "=" in word else list(words[place : place + 2])
+    return found
