@@ -90,6 +90,12 @@ class ReportData:
         known = self.manifests.get(study)
         return commands.run(study, known.command if known else None, self.store.uri, *words)
 
+    def suite_command(self, study: str, suite: str) -> str:
+        """The run that measures this suite: attacks that the study lists would stand in its way."""
+        known = self.manifests.get(study)
+        instead = ["--set", "evaluation.attacks=[]"] if known and known.evaluation.attacks else []
+        return self.run_command(study, *instead, "--set", f"evaluation.suite={suite}")
+
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
         return self.manifests[study].checkpoint
