@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Provenance, Record
-from sweep.store.verdicts import count_true, packed, unpack
+from sweep.store.verdicts import count_true, packed, unpack, unpack_distances
+from trainers.values import as_float
 
 
 class KeptFile(Part):
@@ -39,6 +40,7 @@ class EvaluationRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
     counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
+    distances: str | None = None  # how far from each image the model was fooled, of an attack that looks for the nearest
 
     @cached_property
     def path(self) -> str:
@@ -56,6 +58,10 @@ class EvaluationRecord(Provenance, Record):
         return layout.counterexamples(self.path)
 
     @property
+    def radius(self) -> float:
+        return as_float(str(self.attack.get("epsilon", "0")))
+
+    @property
     def survivors(self) -> np.ndarray:
         return unpack(self.verdicts, self.images)
 
@@ -71,7 +77,18 @@ class EvaluationRecord(Provenance, Record):
         for bits in (self.clean, *self.phases.values()):
             if bits is not None:
                 packed(bits, self.images)
+        self._distances_are_those_of_the_verdicts()
         return self
+
+    def _distances_are_those_of_the_verdicts(self) -> None:
+        if self.distances is None:
+            return
+        distances = unpack_distances(self.distances, self.images)
+        if self.clean is not None and ((distances == 0) & unpack(self.clean, self.images)).any():
+            raise ValueError("a right image at distance 0 from what fools the model")
+        nearer = distances < self.radius
+        if (nearer & self.survivors).any():
+            raise ValueError("an image is robust at a radius within which it was fooled")
 
 
 class ShardRecord(Provenance, Record):
@@ -87,6 +104,7 @@ class ShardRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     counterexamples: str | None = None  # their file in base64, empty where no image fell; None where none are kept
+    distances: str | None = None
 
     @property
     def path(self) -> str:
@@ -102,6 +120,8 @@ class ShardRecord(Provenance, Record):
         for bits in (self.correct, self.clean):
             if bits is not None:
                 packed(bits, self.last - self.first)
+        if self.distances is not None:
+            unpack_distances(self.distances, self.last - self.first)
         return self
 
 
