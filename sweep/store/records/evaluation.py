@@ -40,7 +40,9 @@ class EvaluationRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
     counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
-    distances: str | None = None  # how far from each image the model was fooled, of an attack that looks for the nearest
+    distances: str | None = (
+        None  # how far from each image the model was fooled, of an attack that looks for the nearest
+    )
 
     @cached_property
     def path(self) -> str:
@@ -58,12 +60,14 @@ class EvaluationRecord(Provenance, Record):
         return layout.counterexamples(self.path)
 
     @property
-    def radius(self) -> float:
-        return as_float(str(self.attack.get("epsilon", "0")))
-
-    @property
     def survivors(self) -> np.ndarray:
         return unpack(self.verdicts, self.images)
+
+    @property
+    def fooled_at(self) -> np.ndarray:
+        """The distance of each image from what fooled the model, of a record that has them."""
+        assert self.distances is not None
+        return unpack_distances(self.distances, self.images)
 
     @cached_property
     def clean_accuracy(self) -> float | None:
@@ -83,11 +87,11 @@ class EvaluationRecord(Provenance, Record):
     def _distances_are_those_of_the_verdicts(self) -> None:
         if self.distances is None:
             return
-        distances = unpack_distances(self.distances, self.images)
+        distances = self.fooled_at
         if self.clean is not None and ((distances == 0) & unpack(self.clean, self.images)).any():
             raise ValueError("a right image at distance 0 from what fools the model")
-        nearer = distances < self.radius
-        if (nearer & self.survivors).any():
+        radius = as_float(str(self.attack.get("epsilon", "0")))
+        if ((distances < radius) & self.survivors).any():
             raise ValueError("an image is robust at a radius within which it was fooled")
 
 
