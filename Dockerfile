@@ -11,6 +11,7 @@ COPY search_spaces search_spaces
 COPY trainers trainers
 COPY sweep sweep
 COPY reports reports
+COPY robustsweep robustsweep
 RUN pip install --constraint constraints.txt '.[cluster]'
 
 FROM core AS ci
@@ -19,7 +20,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN pip install --constraint constraints.txt --editable '.[dev,cluster,dashboard]'
-CMD ["sh", "-c", "ruff format --check . && ruff check . && mypy && python -m pytest -n 2 --dist loadfile"]
+CMD ["sh", "-c", "ruff format --check . && ruff check . && mypy && python -m pytest -n 2 --dist loadfile --no-loadscope-reorder"]
 
 # The last stage is what a build without --target gives.
 FROM core

@@ -24,7 +24,8 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str
     facts = [f"{store.uri} {studies} {paper}", *_hashes(SOURCES, "*.py", "*.yaml", "templates/*")]
     if paper is not None:
         facts += _hashes(Path(paper), "*.yaml")
-    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS):
+    folders = (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS)
+    for folder in (*folders, layout.TRANSFERS):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
             for entry in store.entries(folder)

@@ -64,7 +64,12 @@ def evaluate(
             f"{int(labels.max()) + 1} classes"
         )
     settings = AttackSettings(
-        epsilon=str(epsilon), norm=norm, classes=logits.shape[1], seed=seed, batch_size=batch_size
+        epsilon=str(epsilon),
+        norm=norm,
+        classes=logits.shape[1],
+        shape=(images.shape[1], images.shape[2], images.shape[3]),
+        seed=seed,
+        batch_size=batch_size,
     )
     rows, verdicts, worst = [], {}, np.ones(len(images), dtype=bool)
     for attack in _attacks(attacks, settings):

@@ -77,7 +77,7 @@ def evaluate(
     from sweep.studies import own
 
     # The network of weights from elsewhere is made from its file there; that of a trial is known by its name.
-    dataset = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
+    dataset, _ = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
     options = EvaluateOptions(
         checkpoint=checkpoint,
         model=model,

@@ -28,6 +28,7 @@ class AttackSettings:
     norm: NormName = "linf"
     step_size: str | None = None
     classes: int = 10
+    shape: tuple[int, int, int] | None = None  # of an image, where it is known
     seed: int = 0
     batch_size: int = 256
     queries: int = 5000

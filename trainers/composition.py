@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from trainers.method import Method, is_number, is_too_large
@@ -22,7 +23,9 @@ def parse(name: str) -> tuple[str, tuple[str, ...]]:
     if base not in known:
         if base in known_wrappers:
             raise ValueError(f"{name!r} has no method before its wrapper; write for example at+{base}")
-        raise ValueError(f"unknown method {base!r}{nearest(base, known)} known: {', '.join(known)}")
+        beside = base.isidentifier() and Path(f"{base}.py").is_file()
+        hint = f"; {base}.py lies here, --plugin {base}.py takes it;" if beside else nearest(base, known)
+        raise ValueError(f"unknown method {base!r}{hint} known: {', '.join(known)}")
     for wrapper in wrappers:
         if wrapper in known:
             raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {listed} go after a +")

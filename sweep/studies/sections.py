@@ -126,7 +126,11 @@ class Evaluation(Strict):
     """What finished weights are attacked with, on test images."""
 
     suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
-    attacks: tuple[str, ...] = Field((), description="in place of a suite", examples=[["clean", "pgd-50", "square"]])
+    attacks: tuple[str, ...] = Field(
+        (),
+        description="in place of a suite; tests compare by AutoAttack or the first after clean",
+        examples=[["clean", "pgd-50", "square"]],
+    )
     epsilon: Amount = Field("8/255", description="radius of the attacks")
     norm: NormName | None = Field(None, description="of the attacks; that of train.attack if absent", examples=["l2"])
     images: int | None = Field(None, ge=1, description="the first so many test images; all if absent", examples=[1000])

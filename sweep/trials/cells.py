@@ -81,11 +81,12 @@ def states(cells: list[Cell], store: Store) -> list[str]:
 
 
 def evaluation_attacks(study: Study) -> list[EvaluationAttack]:
-    wanted = study.evaluation
+    wanted, facts = study.evaluation, dataset_facts(study.dataset)
     settings = AttackSettings(
         epsilon=wanted.epsilon,
         norm=study.evaluation_norm,
-        classes=dataset_facts(study.dataset).classes,
+        classes=facts.classes,
+        shape=facts.shape,
         batch_size=wanted.batch_size,
         images=None if wanted.images is None else (0, wanted.images),
     )

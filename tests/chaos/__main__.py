@@ -107,7 +107,8 @@ def _note(tally: Tally, result: Result) -> None:
     tally.add(result)
     if result.part in SLOW:
         struck = ", ".join(f"{count} {name}" for name, count in result.counts.items() if name != "cases" and count)
-        print(f"{result.part}:{result.case}: {struck or 'nothing was struck'}", flush=True)
+        notes = "; ".join(["", *result.notes])
+        print(f"{result.part}:{result.case}: {struck or 'nothing was struck'}{notes}", flush=True)
     if result.faults:
         words = "\n  ".join(fault[:1000] for fault in result.faults[:5])
         notes = "; ".join(result.notes)

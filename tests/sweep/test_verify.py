@@ -82,7 +82,7 @@ def test_an_honest_store_is_confirmed(store, capsys):
     ) in said
     clean = evaluation(store, "clean")
     assert f"Clean {100 * clean.accuracy:.1f} %: confirmed on {IMAGES} images" in said
-    assert said.endswith("3 evaluations: 3 confirmed\n")
+    assert said.endswith("3 checks: 3 confirmed\n")
 
 
 def test_programs_get_json(store, capsys):
