@@ -258,4 +258,5 @@ def evaluate_attack(
         clean = found.clean if clean is None else clean
         alive[where] = found.correct
         warnings += found.warnings
-    return Verdicts(alive, clean, joined_warnings(warnings))
+    distances = found.distances if len(attack.phases) == 1 else None
+    return Verdicts(alive, clean, joined_warnings(warnings), distances=distances)
