@@ -110,6 +110,11 @@ class ReportData:
         record = self._record(EvaluationRecord, path)
         return record.survivors if record else np.zeros(0, dtype=bool)
 
+    def distances(self, path: str) -> np.ndarray:
+        """Per test image: how far away the model was fooled; empty when gone, or of an attack that does not look."""
+        record = self._record(EvaluationRecord, path)
+        return np.zeros(0) if record is None or record.distances is None else record.fooled_at
+
     def settings(self, path: str) -> dict[str, Any]:
         """How the attack of such a row describes itself."""
         return self._settings[path]

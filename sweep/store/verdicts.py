@@ -1,4 +1,4 @@
-"""Verdicts as text: base64 of packed bits."""
+"""Verdicts as text: base64 of packed bits; distances as base64 of float32."""
 
 from __future__ import annotations
 
@@ -29,3 +29,21 @@ def packed(text: str, count: int) -> np.ndarray:
     if count < 1 or len(data) != (count + 7) // 8:
         raise ValueError(f"{len(data)} bytes of verdicts for {count} images")
     return np.frombuffer(data, np.uint8)
+
+
+def pack_distances(distances: np.ndarray) -> str:
+    return base64.b64encode(distances.astype("<f4").tobytes()).decode()
+
+
+def unpack_distances(text: str, count: int) -> np.ndarray:
+    """One for each image, infinite where nothing was found; whatever else is no distance is refused."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as fault:
+        raise ValueError(f"distances that are not base64 ({fault})") from None
+    if len(data) != 4 * count:
+        raise ValueError(f"{len(data)} bytes of distances for {count} images")
+    distances = np.frombuffer(data, "<f4")
+    if not (distances >= 0).all():
+        raise ValueError("a distance that is negative or no number")
+    return distances
