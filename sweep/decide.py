@@ -18,10 +18,10 @@ HELP = """Add seeds until a claim is decided. By a test that stays valid wheneve
 
 \b
 Examples:
-  sweep decide "sovr > at" --budget 2h
-  sweep decide --study cifar10_rn18 "sovr > at + 1" --budget 500h --address auto
-  sweep decide "st < at" --measure pgd-20 --set evaluation.attacks=[pgd-20]
-  sweep decide --study digits --claims --budget 30min
+  python -m sweep.decide "sovr > at" --budget 2h
+  python -m sweep.decide --study cifar10_rn18 "sovr > at + 1" --budget 500h --address auto
+  python -m sweep.decide "st < at" --measure pgd-20 --set evaluation.attacks=[pgd-20]
+  python -m sweep.decide --study digits --claims --budget 30min
 """
 
 
