@@ -20,7 +20,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN pip install --constraint constraints.txt --editable '.[dev,cluster,dashboard]'
-CMD ["sh", "-c", "ruff format --check . && ruff check . && mypy && python -m pytest -n 2 --dist loadfile"]
+CMD ["sh", "-c", "ruff format --check . && ruff check . && mypy && python -m pytest -n 2 --dist loadfile --no-loadscope-reorder"]
 
 # The last stage is what a build without --target gives.
 FROM core

@@ -14,7 +14,7 @@ run: $(STAMPS)/core
 	$(BIN)/python -m sweep.run
 
 test: $(STAMPS)/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMPS)/dev
 	$(BIN)/ruff format --check .

@@ -13,7 +13,6 @@ from sweep.store.opening import open_store
 SOURCES = Path(__file__).parent
 CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 NOTE = Path("plots", "made_from.txt")
-CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 
 
 def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str | Path | None) -> str:
@@ -25,7 +24,8 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str
     facts = [f"{store.uri} {studies} {paper}", *_hashes(SOURCES, "*.py", "*.yaml", "templates/*")]
     if paper is not None:
         facts += _hashes(Path(paper), "*.yaml")
-    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS):
+    folders = (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS)
+    for folder in (*folders, layout.TRANSFERS):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
             for entry in store.entries(folder)
@@ -56,7 +56,7 @@ def current_files(out: Path, source: str) -> list[Path]:
     """What the note lists, if it was made from this very source and is all still there."""
     if not (out / NOTE).is_file():
         return []
-    made_from, *names = (out / NOTE).read_text(encoding="utf-8").splitlines() or [""]
+    made_from, *names = (out / NOTE).read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     files = [out / name for name in names]
     return files if made_from == source and all(path.exists() for path in files) else []
 

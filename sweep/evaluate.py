@@ -45,6 +45,9 @@ def evaluate(
         str | None, typer.Option(help="Show the model in this study's tables; its attacks, radius and images hold.")
     ] = None,
     display: Annotated[str | None, typer.Option("--as", help="The model's name there, e.g. Madry-CNN.")] = None,
+    counterexamples: Annotated[
+        bool, typer.Option(help="Keep an adversarial image for each image that an attack fools, for sweep.verify.")
+    ] = True,
     store: application.StoreOption = "store",
     data_dir: Annotated[str, typer.Option(help="Where data sets are.")] = "data",
     as_json: Annotated[
@@ -92,6 +95,7 @@ def evaluate(
         plugins=tuple(plugin or ()),
         study=study,
         display=display,
+        counterexamples=counterexamples,
     )
 
     def say(text: str) -> None:

@@ -24,7 +24,7 @@ def verify_store(
         bool, typer.Option("--repair", help="Set aside what is broken; the study's next run computes it again.")
     ] = False,
 ) -> None:
-    """Check every checksum of a store. Records, weights and diagnostics; exit code 1 where anything is wrong."""
+    """Check every checksum of a store. Records, weights, counterexamples; exit code 1 where anything is wrong."""
     from sweep.store.opening import existing_store
     from sweep.store.verification import Verification
 
@@ -53,6 +53,8 @@ def _title(finding: Finding) -> str:
 
 
 def _repair(found: Verification) -> None:
+    from sweep.store.verification import COUNTEREXAMPLES
+
     repaired = []
     for one in found.findings:
         try:
@@ -66,7 +68,11 @@ def _repair(found: Verification) -> None:
     commands = found.commands(repaired)
     if commands:
         sys.stdout.write("\n".join(["to compute it again:", *(f"  {command}" for command in commands)]) + "\n")
-    elif repaired:
+    if any(one.kind == COUNTEREXAMPLES for one in repaired):
+        sys.stdout.write(
+            "evaluations without their counterexamples keep their verdicts; sweep.verify cannot check them\n"
+        )
+    elif repaired and not commands:
         sys.stdout.write("no study in this store asks for it; running the one that made it computes it again\n")
 
 

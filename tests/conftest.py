@@ -18,9 +18,29 @@ import pytest  # noqa: E402
 
 from tests.patience import patience  # noqa: E402
 
+TESTS = Path(__file__).parent
+# Files that take longest, first: begun last, one of them would keep the other cores waiting.
+LONGEST = (
+    "sweep/test_cluster.py",
+    "chaos/test_chaos.py",
+    "sweep/test_engine.py",
+    "sweep/cluster/test_nodes.py",
+    "sweep/cluster/test_liveness.py",
+    "sweep/cluster/test_faults.py",
+    "test_packaging.py",
+    "sweep/test_submit.py",
+    "sweep/cluster/test_retries.py",
+    "test_python_interface.py",
+    "reports/test_page_browser.py",
+    "sweep/test_cli.py",
+)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Time-outs follow the load: those of a test's own mark, and the one of all others."""
+    """Long files begin first; time-outs follow the load: those of a test's own mark, and the one of all others."""
+    places = {TESTS / name: number for number, name in enumerate(LONGEST)}
+    assert all(path.is_file() for path in places), "LONGEST names a file that is no longer there"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     usual = float(config.getini("timeout") or 0)
     for item in items:
         mark = item.get_closest_marker("timeout")

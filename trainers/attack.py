@@ -15,6 +15,8 @@ from trainers.values import Amount, NormName, Strict
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from trainers.counterexample_file import Counterexamples
+
 FORWARD = 0.4  # the cost of a forward alone, in forward-backward passes
 
 
@@ -40,11 +42,16 @@ class AttackSettings:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """`correct` and `clean` are boolean, one per image; `clean` is absent where a phase does not look at it."""
+    """`correct` and `clean` are boolean, one per image; `clean` is absent where a phase does not look at it.
+
+    `adversarial` are the images that `correct` is about, where the attack made any: what fools the model is kept.
+    """
 
     correct: Tensor
     clean: Tensor | None = None
     warnings: list[str] = field(default_factory=list)
+    adversarial: Tensor | None = None
+    counterexamples: Counterexamples | None = None  # None where none are kept, by their places among the images
 
 
 class EvaluationAttack(Strict):
@@ -117,7 +124,9 @@ class EvaluationAttack(Strict):
 
         clean = correct_predictions(model, images, labels)
         found = self.adversarial(model, images, labels, indices)
-        return Verdicts(clean if found is images else correct_predictions(model, found, labels), clean)
+        if found is images:
+            return Verdicts(clean, clean)
+        return Verdicts(correct_predictions(model, found, labels), clean, adversarial=found)
 
 
 def times(amount: str, factor: Fraction) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from trainers import losses, pulse
 from trainers.attack import EvaluationAttack, Verdicts
+from trainers.counterexample_file import Counterexamples, joined
+from trainers.counterexamples import keep
 from trainers.perturbation.autoattack import joined_warnings
 from trainers.perturbation.noise import keyed_uniform
 from trainers.perturbation.projected_ascent import (
@@ -20,9 +23,9 @@ from trainers.perturbation.projected_ascent import (
     frozen_parameters,
     keyed_pgd,
 )
-from trainers.precision import evaluation_precision, laid_out
+from trainers.precision import evaluation_precision, fastest_layout, laid_out
 from trainers.reproducible import kernels
-from trainers.values import NormName
+from trainers.values import NormName, as_float
 
 MARGIN_TARGETS = 3  # of AutoAttack's nine: the classes with the highest logits decide nearly every image
 
@@ -34,13 +37,14 @@ def pixels(images: Tensor, device: torch.device | str) -> Tensor:
 
 
 def ready(model: nn.Module, device: torch.device | str, precision: str | None = None) -> nn.Module:
-    """The model as evaluation wants it, changed in place: eval mode, no parameter gradients, channels last.
+    """The model as evaluation wants it, changed in place: eval mode, no parameter gradients, its fastest layout.
 
-    On a CPU the memory format alone saves a quarter of a ResNet's time; verdicts stay the same. `precision` is that
-    of its evaluations on a GPU.
+    On some CPUs the memory format alone saves a quarter of a ResNet's time; verdicts stay the same. `precision` is
+    that of its evaluations on a GPU.
     """
     model.evaluated_in = evaluation_precision(precision)  # type: ignore[assignment]
-    return model.to(device).eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layout = fastest_layout(model, torch.device(device))
+    return model.to(device).eval().requires_grad_(False).to(memory_format=layout)  # type: ignore[call-overload]
 
 
 def accuracy(
@@ -171,15 +175,17 @@ def evaluate_phase(
     device: torch.device | str = "cpu",
     batch_size: int = 256,
     checks: bool = False,
+    counterexamples: bool = False,
 ) -> Verdicts:
     """Verdicts of one phase of an attack (see `EvaluationAttack.phases`) on these images.
 
     `indices` are the images' positions in their data set. For AutoAttack the images are survivors of the phase before
     and the batch size is the attack's own; `checks` adds the package's checks of the model on the first batch, which
-    it makes once for a data set.
+    it makes once for a data set. `counterexamples` keeps one for each image that was right and is wrong now.
     """
     size = attack.batch_size or batch_size
-    found = []
+    found: list[Verdicts] = []
+    kept: list[Counterexamples | None] = []
     searched = torch.device(device).type == "cuda" and phase != "square"  # which asks about another number each time
     computed = kernels(getattr(model, "evaluated_in", None), searched=searched)
     with computed, batchnorm_mode(model, "eval"), frozen_parameters(model), _beating(model):
@@ -187,10 +193,37 @@ def evaluate_phase(
             part = slice(first, first + size)
             batch, wanted, places = pixels(images[part], device), labels[part].to(device), indices[part].to(device)
             batch = laid_out(batch, model)
-            found.append(attack.verdicts(model, batch, wanted, phase, indices=places, checks=checks and first == 0))
+            one = attack.verdicts(model, batch, wanted, phase, indices=places, checks=checks and first == 0)
+            if counterexamples:
+                kept.append(_proof(model, batch, wanted, one, attack, first))
+            found.append(replace(one, adversarial=None))  # of one batch at a time
     clean = [one.clean.cpu() for one in found if one.clean is not None]
     warnings = joined_warnings([warning for one in found for warning in one.warnings])
-    return Verdicts(torch.cat([one.correct.cpu() for one in found]), torch.cat(clean) if clean else None, warnings)
+    return Verdicts(
+        torch.cat([one.correct.cpu() for one in found]),
+        torch.cat(clean) if clean else None,
+        warnings,
+        counterexamples=joined(part for part in kept if part is not None) if kept and None not in kept else None,
+    )
+
+
+def _proof(
+    model: nn.Module, images: Tensor, labels: Tensor, found: Verdicts, attack: EvaluationAttack, first: int
+) -> Counterexamples | None:
+    """What fooled the model, by places among all images of the phase; None of an attack that shows no images."""
+    if found.adversarial is None:
+        return None
+    fooled = ~found.correct if found.clean is None else found.clean & ~found.correct
+    where = fooled.nonzero().flatten()
+    return keep(
+        model,
+        images[where],
+        found.adversarial[where],
+        labels[where],
+        first + where.cpu().numpy(),
+        norm=attack.norm,
+        epsilon=as_float(attack.epsilon),
+    )
 
 
 def evaluate_attack(

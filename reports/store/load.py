@@ -40,6 +40,7 @@ from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import Record
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import SearchRecord
+from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.store.verdicts import unpack
 
@@ -78,6 +79,7 @@ class ReportData:
     problems: list[Problem] = field(default_factory=list)
     decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _transfers: frozenset[str] = frozenset()
 
     @cached_property
     def _settings(self) -> dict[str, dict[str, Any]]:
@@ -139,6 +141,22 @@ class ReportData:
         """The summary alone: tables need no arrays, which are megabytes for a full data set."""
         record = self._diagnostics_record(trial, checkpoint, study)
         return record.summary if record else {}
+
+    @property
+    def has_transfers(self) -> bool:
+        """Whether counterexamples were tried on other models."""
+        return bool(self._transfers)
+
+    def transfers(self, trial: str, checkpoint: str, norm: str, epsilon: str) -> TransferRecord | None:
+        """What other models' counterexamples did to this one; None where it has other weights by now."""
+        path = layout.transfer_record(trial, checkpoint, norm, epsilon)
+        record = self._record(TransferRecord, path) if path in self._transfers else None
+        return record if record is not None and record.weights == self._weights.get((trial, checkpoint)) else None
+
+    @cached_property
+    def _weights(self) -> dict[tuple[str, str], str]:
+        kept = zip(self.cells["trial"], self.cells["checkpoints"], strict=True)
+        return {(trial, name): one["sha256"] for trial, found in kept if found for name, one in found.items()}
 
     def _diagnostics_record(self, trial: str, checkpoint: str, study: str | None) -> DiagnosticsRecord | None:
         """Each has its settings in its name: studies with different ones may share a trial."""
@@ -215,6 +233,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         sorted(problems, key=lambda problem: problem.path),
         decisions,
         diagnostics,
+        frozenset(entry.path for entry in found.of(TransferRecord)),
     )
 
 
@@ -236,7 +255,7 @@ class _Entries:
 
     def __init__(self, store: Store, trials: set[str], skip: Any) -> None:
         self._found: dict[str, list[Entry]] = {}
-        for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS):
+        for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.TRANSFERS):
             for entry in store.entries(folder):
                 kind = layout.kind_at(entry.path)
                 name = entry.path.split("/")[1]

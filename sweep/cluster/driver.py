@@ -47,8 +47,6 @@ def compute(
             stop.last_acts.append(display.close)
             try:
                 summary = _compute(study, store, options, command, on_progress, display, stop)
-            except SystemExit:  # the answer of Ray's own handler to SIGTERM, which stands while Ray starts
-                raise stop.fault() from None
             except Exception:
                 if stop.asked():  # Ray's processes got the signal as well, and its calls fail
                     raise stop.fault() from None
@@ -77,7 +75,6 @@ def _compute(
     display.say(f"{study.name}: starting Ray (usually 10 to 30 s)")
     session = connected(options.address, verbose=options.verbose, stopping=stop.asked)
     with session, tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
-        stop.listen()  # Ray has put handlers of its own in their place
         stop.last_acts.append(lambda: shutil.rmtree(scratch, ignore_errors=True))
         _end_if_asked(stop)
         scales = options.address is not None and devices.scales()

@@ -41,15 +41,30 @@ def connected(
         "logging_level": logging.WARNING if verbose else logging.ERROR,
         "configure_logging": True,
     }
-    if address is None:
-        _start(options, stopping)
-    else:
-        _join(address, options)
+    with _own_signals():
+        if address is None:
+            _start(options, stopping)
+        else:
+            _join(address, options)
     try:
         with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
             yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """While Ray starts its handler of SIGTERM would raise SystemExit wherever Python then is, and an exception that
+    meets a fork or a destructor is printed and lost."""
+    from ray._private import utils
+
+    handler = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = handler
 
 
 class WithoutRaylet(io.TextIOBase):

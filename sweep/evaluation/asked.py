@@ -27,12 +27,13 @@ class Evaluation:
     images: int
     shards: int = 1
     batch_size: int = 256
+    counterexamples: bool = True  # kept for whoever wants to check the verdicts
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An attack of a plug-in travels with its file's text: the process that it is sent to has not loaded that."""
         attack = self.attack.model_dump(mode="json", exclude_none=True)
         source = registry.sources().get(self.attack.kind) if self.attack.plugin else None
-        rest = (self.images, self.shards, self.batch_size)
+        rest = (self.images, self.shards, self.batch_size, self.counterexamples)
         return _received, (self.trial, self.checkpoint, attack, source, *rest)
 
     @property
@@ -60,16 +61,21 @@ class Evaluation:
         return self.attack.batch_size or self.batch_size
 
 
-def _received(
-    trial: str, checkpoint: str, attack: dict[str, Any], source: str | None, images: int, shards: int, batch_size: int
-) -> Evaluation:
+def _received(trial: str, checkpoint: str, attack: dict[str, Any], source: str | None, *rest: Any) -> Evaluation:
     if source is not None:
         registry.load_source(attack["kind"], source)
-    return Evaluation(trial, checkpoint, from_record(attack), images, shards, batch_size)
+    return Evaluation(trial, checkpoint, from_record(attack), *rest)
 
 
 def evaluation(
-    trial: str, checkpoint: str, attack: EvaluationAttack, test_images: int, *, shards: int = 1, batch_size: int = 256
+    trial: str,
+    checkpoint: str,
+    attack: EvaluationAttack,
+    test_images: int,
+    *,
+    shards: int = 1,
+    batch_size: int = 256,
+    counterexamples: bool = True,
 ) -> Evaluation:
     """Refused where the attack's images are not among the test images."""
     first, last = attack.images or (0, test_images)
@@ -77,7 +83,7 @@ def evaluation(
         raise UserError(
             f"images {first}:{last} are not among the {test_images} test images; give a range within 0:{test_images}"
         )
-    return Evaluation(trial, checkpoint, attack, last - first, shards, batch_size)
+    return Evaluation(trial, checkpoint, attack, last - first, shards, batch_size, counterexamples)
 
 
 def test_images(config: TrialConfig) -> int:
@@ -95,6 +101,7 @@ def evaluations_of(study: Study, cell: Cell) -> list[Evaluation]:
             test_images(cell.config),
             shards=settings.shards,
             batch_size=settings.batch_size,
+            counterexamples=settings.counterexamples,
         )
         for checkpoint in evaluated_checkpoints(study, cell.config)
         for attack in evaluation_attacks(study)

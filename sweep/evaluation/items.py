@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sweep.evaluation.asked import Evaluation
-from sweep.evaluation.progress import EvaluationProgress
+from sweep.evaluation.progress import EvaluationProgress, as_text
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
@@ -72,7 +72,10 @@ def conclude(store: Store, evaluation: Evaluation, progress: EvaluationProgress 
         progress = progress or EvaluationProgress(store, evaluation)
         for phase in evaluation.attack.phases:
             progress.finish(phase)
-        store.write_record(progress.record())
+        record, proof = progress.record()
+        if proof is not None:  # first, so that whoever finds the record finds what it names
+            store.write(record.counterexamples_path, proof)
+        store.write_record(record)
     for path in store.paths(evaluation.folder):
         store.delete(path)
     return store.record(EvaluationRecord, evaluation.record)
@@ -126,7 +129,11 @@ def run_item(
                 device=device,
                 batch_size=evaluation.batch_size,
                 checks=start == 0 and item.phase == "clean",
+                counterexamples=evaluation.counterexamples,
             )
+            if found.counterexamples is not None:
+                places = where.numpy()[found.counterexamples.indices]
+                found = replace(found, counterexamples=found.counterexamples.at(places))
             unsaved.add(start, end, found, time.perf_counter() - started)
             yield end - item.first
         unsaved.save()
@@ -168,6 +175,7 @@ class Unsaved:
                 clean=pack(np.concatenate(clean)) if clean else None,
                 warnings=tuple(joined_warnings([text for one in self.found for text in one.warnings])),
                 seconds=self.seconds,
+                counterexamples=as_text([one.counterexamples for one in self.found]),
                 commit=self.commit,
                 **self.made,
             )

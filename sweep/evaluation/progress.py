@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
+from hashlib import sha256
 
 import numpy as np
 
 from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.records.evaluation import EvaluationRecord, KeptFile, ShardRecord
 from sweep.store.verdicts import pack, unpack
+from trainers.counterexample_file import Counterexamples, decoded, joined
 from trainers.perturbation.autoattack import joined_warnings, square_warning
 
 
@@ -21,6 +24,7 @@ class EvaluationProgress:
         self.clean: np.ndarray | None = None
         self.after: dict[str, np.ndarray] = {}
         self.finished: list[ShardRecord] = []
+        self.unproven = False  # whether an image fell in a shard that kept no counterexamples
         self.look()
 
     def look(self) -> None:
@@ -57,18 +61,31 @@ class EvaluationProgress:
         for shard in self.shards(phase):
             images = where[shard.first : shard.last]
             self.finished.append(shard)
-            self.alive[images] = unpack(shard.correct, len(images))
+            right = unpack(shard.correct, len(images))
+            self.alive[images] = right
             if shard.clean is not None:
                 if self.clean is None:
                     self.clean = np.zeros(self.evaluation.images, dtype=bool)
                 self.clean[images] = unpack(shard.clean, len(images))
+            fell = ~right if self.clean is None else self.clean[images] & ~right
+            self.unproven = self.unproven or (shard.counterexamples is None and bool(fell.any()))
         self.after[phase] = self.alive.copy()
 
     def survivors(self) -> np.ndarray:
         return np.flatnonzero(self.alive)
 
-    def record(self) -> EvaluationRecord:
-        """The verdicts of all images, when all phases are finished."""
+    def counterexamples(self) -> tuple[KeptFile, bytes] | None:
+        """One file of all shards' counterexamples; None unless all of them kept theirs."""
+        kept = [shard.counterexamples for shard in self.finished if shard.counterexamples is not None]
+        if not kept or self.unproven or not self.evaluation.counterexamples:
+            return None
+        images = self.evaluation.images
+        found = joined(decoded(base64.b64decode(text), images) for text in kept if text)
+        content = found.encoded()
+        return KeptFile(sha256=sha256(content).hexdigest(), bytes=len(content), count=len(found)), content
+
+    def record(self) -> tuple[EvaluationRecord, bytes | None]:
+        """The verdicts of all images, when all phases are finished, and the counterexamples that belong to it."""
         evaluation, attack = self.evaluation, self.evaluation.attack
         warnings = [warning for shard in self.finished for warning in shard.warnings]
         phases = {}
@@ -77,7 +94,8 @@ class EvaluationProgress:
             warnings += square_warning(accuracies)
             phases = {phase: pack(alive) for phase, alive in self.after.items() if phase != "clean"}
         first = self.finished[0]
-        return EvaluationRecord(
+        kept, content = self.counterexamples() or (None, None)
+        record = EvaluationRecord(
             trial=evaluation.trial,
             checkpoint=evaluation.checkpoint,
             attack=attack.model_dump(mode="json", exclude_none=True),
@@ -96,4 +114,15 @@ class EvaluationProgress:
             precision=first.precision,
             threads=first.threads,
             data=first.data,
+            counterexamples=kept,
         )
+        return record, content
+
+
+def as_text(parts: list[Counterexamples | None]) -> str | None:
+    """For a shard's record: None where some were not kept, empty where there are none."""
+    kept = [part for part in parts if part is not None]
+    if len(kept) < len(parts):
+        return None
+    found = joined(kept)
+    return base64.b64encode(found.encoded()).decode() if len(found) else ""

@@ -105,7 +105,7 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     if row is not None:
         row.check(subject)
     attacks = row.attacks() if row is not None and options.attacks is None else _attacks(options, subject)
-    evaluations = [subject.evaluation(attack, options.shards, options.batch_size) for attack in attacks]
+    evaluations = [subject.evaluation(attack, options) for attack in attacks]
     for attack in attacks:
         subject.parts_for(attack)  # files that it needs are missed before hours of attacks
     warnings = subject.warnings()

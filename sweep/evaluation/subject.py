@@ -50,6 +50,7 @@ class EvaluateOptions:
     plugins: tuple[str, ...] = ()
     study: str | None = None  # a row of its tables
     display: str | None = None  # the row's name
+    counterexamples: bool = True
 
     @property
     def balls(self) -> dict[NormName, str]:
@@ -109,9 +110,16 @@ class Subject:
             return {self.outside.dataset: data_set(self.outside.dataset, self.data_dir).sha256}
         return trial_data_sha256(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
-    def evaluation(self, attack: EvaluationAttack, shards: int, batch_size: int) -> Evaluation:
-        present = len(self.parts()[1])
-        return evaluation(self.name, self.checkpoint, attack, present, shards=shards, batch_size=batch_size)
+    def evaluation(self, attack: EvaluationAttack, options: EvaluateOptions) -> Evaluation:
+        return evaluation(
+            self.name,
+            self.checkpoint,
+            attack,
+            len(self.parts()[1]),
+            shards=options.shards,
+            batch_size=options.batch_size,
+            counterexamples=options.counterexamples,
+        )
 
     def classes(self) -> int:
         model, images, _ = self.parts()

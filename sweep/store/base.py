@@ -20,6 +20,7 @@ from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import FORMAT, Record
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -200,6 +201,7 @@ class Store:
             TrialRecord,
             DecisionRecord,
             RowRecord,
+            TransferRecord,
             Manifest,
         )
         for kind in kinds:
@@ -258,6 +260,7 @@ _FOLDERS: dict[type[Record], str] = {
     CandidateRecord: layout.SEARCHES,
     DecisionRecord: layout.DECISIONS,
     RowRecord: layout.ROWS,
+    TransferRecord: layout.TRANSFERS,
     Manifest: layout.STUDIES,
 }
 

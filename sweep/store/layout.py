@@ -6,10 +6,10 @@ import re
 from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
-DECISIONS, ROWS = "decisions", "rows"
+DECISIONS, ROWS, TRANSFERS = "decisions", "rows", "transfers"
 LEASES, BROKEN, PREFLIGHT, USAGE = "leases", "broken", "preflight", "usage"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
-WEIGHTS = ".safetensors"
+WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
@@ -34,6 +34,8 @@ def kind_at(path: str) -> str | None:
             return "decision"
         case ["rows", _, name] if name.endswith(".json"):
             return "row"
+        case ["transfers", _, name] if name.endswith(".json"):
+            return "transfer"
         case ["studies", name] if name.endswith(".json"):
             return "study"
     return None
@@ -84,6 +86,15 @@ def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
     return f"{evaluation_folder(trial, checkpoint, attack)}.json"
 
 
+def counterexamples(record: str) -> str:
+    """What fooled the model, beside the evaluation's record."""
+    return f"{record.removesuffix('.json')}{COUNTEREXAMPLES}"
+
+
+def evaluation_of_counterexamples(path: str) -> str:
+    return f"{path.removesuffix(COUNTEREXAMPLES)}.json"
+
+
 def shard(folder: str, first: int, last: int, phase: str) -> str:
     return f"{folder}/shard-{first}-{last}{f'.{phase}' if phase else ''}.json"
 
@@ -129,6 +140,14 @@ def decision_record(study: str, name: str) -> str:
 
 def row_record(study: str, label: str) -> str:
     return f"{ROWS}/{study}/{label}.json"
+
+
+def transfers_of(trial: str) -> str:
+    return f"{TRANSFERS}/{short(trial)}"
+
+
+def transfer_record(trial: str, checkpoint: str, norm: str, epsilon: str) -> str:
+    return f"{transfers_of(trial)}/{checkpoint}-{norm}-{epsilon.replace('/', '_')}.json"
 
 
 def manifest(study: str) -> str:

@@ -33,6 +33,7 @@ def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = Fal
     for reason, entry in _of_trials(store, all_checkpoints):
         found[reason].append(entry)
     found["shards of finished evaluations"] = _merged_shards(store, old)
+    found["counterexamples that no evaluation names"] = _unnamed_counterexamples(store, old)
     found["leases that nobody holds"] = abandoned(store, old)
     if isinstance(store, FolderStore):
         found["files of writers that were killed"] = [
@@ -133,6 +134,19 @@ def _merged_shards(store: Store, old: float) -> list[Entry]:
             shards[layout.record_of_shard(entry.path)].append(entry)
     records = store.records(EvaluationRecord, list(shards), skip=lambda _: None)
     return [entry for record in records for entry in shards[record.path]]
+
+
+def _unnamed_counterexamples(store: Store, old: float) -> list[Entry]:
+    """Left by an evaluation that was set aside, or computed again without them. Those being written are young."""
+    found = {
+        layout.evaluation_of_counterexamples(entry.path): entry
+        for entry in store.entries(layout.EVALUATIONS)
+        if entry.path.endswith(layout.COUNTEREXAMPLES) and entry.modified < old
+    }
+    unreadable: list[str] = []
+    records = store.records(EvaluationRecord, list(found), skip=lambda fault: unreadable.append(fault.path))
+    named = {record.path for record in records if record.counterexamples is not None}
+    return [entry for path, entry in found.items() if path not in named and path not in unreadable]
 
 
 def _journal_locks(store: FolderStore) -> list[Entry]:

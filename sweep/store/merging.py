@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import Provenance, Record
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 
 SHOWN = 20
@@ -32,9 +33,12 @@ KINDS: tuple[type[Record], ...] = (
     TrialRecord,
     DecisionRecord,
     RowRecord,
+    TransferRecord,
     Manifest,
 )
 UNFINISHED = ("failed", "running")
+# Files beside records that no table reads: what is published may do without them.
+LEAVABLE = ("weights", "logs", "journals", "counterexamples")
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,14 @@ class Found:
 
 
 class Merge:
-    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError."""
+    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError.
 
-    def __init__(self, target: Store, sources: Sequence[Store]) -> None:
+    `leave_out` names kinds of LEAVABLE files that stay where they are.
+    """
+
+    def __init__(self, target: Store, sources: Sequence[Store], leave_out: Collection[str] = ()) -> None:
         self.target = target
+        self.leave_out = frozenset(leave_out)
         self.new: dict[str, Found] = {}
         self.warnings: list[str] = []
         self._faults: list[str] = []
@@ -76,7 +84,8 @@ class Merge:
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
         for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
             for other in _files(found):
-                _transfer(found.store, self.target, other)
+                if _leavable(other) not in self.leave_out:
+                    _transfer(found.store, self.target, other)
             self.target.write(path, found.data)
 
     def _records(self, store: Store) -> Iterator[Found]:
@@ -103,10 +112,15 @@ class Merge:
         conflict = _conflict(other.record, found.record)
         if conflict:
             self._faults.append(f"{path}: {conflict}\n    {other.store.uri}\n    {found.store.uri}")
-        elif isinstance(other.record, Manifest) and isinstance(found.record, Manifest):
+            return
+        both: Record = other.record
+        if isinstance(other.record, Manifest) and isinstance(found.record, Manifest):
             both = _joined(other.record, found.record)
-            if both != other.record:
-                known[path] = self.new[path] = Found(found.store, both, both.encoded())
+        elif isinstance(other.record, TransferRecord) and isinstance(found.record, TransferRecord):
+            both = found.record.with_transfers(other.record.transfers)
+            both = other.record if len(both.transfers) == len(other.record.transfers) else both
+        if both != other.record:
+            known[path] = self.new[path] = Found(found.store, both, both.encoded())
 
     def _compare_origins(self, trials: list[Found]) -> None:
         """One table must not mix data sets that only share a name; other devices and builds round otherwise."""
@@ -144,6 +158,8 @@ def _is_further(known: Record, new: Record) -> bool:
     """Whether the known one is no result yet and the new one is."""
     if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
         return known.status in UNFINISHED and new.status not in UNFINISHED
+    if isinstance(known, EvaluationRecord) and isinstance(new, EvaluationRecord):
+        return known.counterexamples is None and new.counterexamples is not None and _outcome(known) == _outcome(new)
     if isinstance(known, DecisionRecord) and isinstance(new, DecisionRecord):
         return len(new.seeds) > len(known.seeds) and _same_seeds(known, new)
     return False
@@ -172,6 +188,8 @@ def _conflict(known: Record, new: Record) -> str | None:
         return None if _same_seeds(known, new) else "two different outcomes of one decision"
     if isinstance(known, RowRecord) and isinstance(new, RowRecord) and known.subject != new.subject:
         return f"two models are called {known.label!r}; evaluate one again with another --as"
+    if isinstance(known, TransferRecord) and isinstance(new, TransferRecord):
+        return None if known.weights == new.weights else "two different weights of one checkpoint"
     return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
 
 
@@ -212,7 +230,8 @@ def _outcome(record: Record) -> Any:
         return record.config, record.numerics, record.status, curve, record.checkpoints
     if isinstance(record, SearchRecord):
         return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
-    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds"})
+    # Two machines may fool the model by different images, and round differently where nobody sees it.
+    return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds", "counterexamples"})
 
 
 def _files(found: Found) -> list[str]:
@@ -228,13 +247,24 @@ def _files(found: Found) -> list[str]:
     if isinstance(record, SearchRecord):
         journal = layout.search_journal(record.id)
         return [journal] if _has(found.store, journal) else []
-    return list(_checksums(record))
+    found_there = set(found.store.paths(record.path.rpartition("/")[0])) if _checksums(record) else set()
+    return [path for path in _checksums(record) if path in found_there]
+
+
+def _leavable(path: str) -> str | None:
+    """Which of LEAVABLE a file beside a record is; None for arrays of diagnostics, which figures are drawn from."""
+    if path.endswith(layout.WEIGHTS):
+        return "weights"
+    folder = path.partition("/")[0]
+    return {layout.TRIALS: "logs", layout.SEARCHES: "journals", layout.EVALUATIONS: "counterexamples"}.get(folder)
 
 
 def _checksums(record: Record) -> dict[str, str | None]:
     """The files that a record describes, each with the SHA-256 that it should have."""
     if isinstance(record, TrialRecord):
         return {layout.weights(record.trial, name): kept.sha256 for name, kept in record.checkpoints.items()}
+    if isinstance(record, EvaluationRecord) and record.counterexamples is not None:
+        return {record.counterexamples_path: record.counterexamples.sha256}
     return {record.arrays_path: record.arrays_sha256} if isinstance(record, DiagnosticsRecord) else {}
 
 
@@ -245,7 +275,7 @@ def _file_faults(found: Found) -> Iterator[str]:
                 yield f"broken file {path}: it is not the one that {found.record.path} describes"
         elif found.store.exists(path):
             yield f"broken file {path}: it is a link; put the file itself there"
-        elif not isinstance(found.record, TrialRecord):  # weights that no table needs may have been deleted
+        elif isinstance(found.record, DiagnosticsRecord):  # others need theirs in no table, and may have lost them
             yield f"broken record {found.record.path}: {path} is absent"
 
 

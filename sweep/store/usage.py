@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pydantic import Field, ValidationError
 
 from sweep.store import layout
-from sweep.store.base import Store
+from sweep.store.base import Skip, Store
+from sweep.store.encoding import BrokenRecord, decode, encode
 from sweep.store.records.record import Part
 
 WRITE_SECONDS = 60.0
@@ -19,7 +20,7 @@ HOUR = 3600.0
 
 
 class Usage(Part):
-    """One driver's part. A note for the budget, without a checksum: each driver writes its own alone."""
+    """One driver's part: a note for the budget, which each driver writes alone."""
 
     driver: str
     device_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
@@ -27,13 +28,20 @@ class Usage(Part):
     updated: float = 0.0
 
 
-def usages(store: Store, study: str) -> list[Usage]:
-    """Of every driver; the latest last."""
+def usages(store: Store, study: str, skip: Skip | None = None) -> list[Usage]:
+    """Of every driver; the latest last. A broken one is given to `skip`, or named: its hours are not counted."""
     found = []
-    for _, data in store.read_many(store.paths(layout.usage_folder(study))):
-        with contextlib.suppress(ValidationError):
-            found.append(Usage.model_validate_json(data))
+    for path, data in store.read_many(store.paths(layout.usage_folder(study))):
+        try:
+            found.append(Usage.model_validate(decode(path, data)))
+        except (BrokenRecord, ValidationError) as fault:
+            broken = fault if isinstance(fault, BrokenRecord) else BrokenRecord(path, "keys are missing or wrong")
+            (skip or _name)(broken)
     return sorted(found, key=lambda one: one.updated)
+
+
+def _name(fault: BrokenRecord) -> None:
+    print(f"{fault}; its device-hours are not counted", file=sys.stderr, flush=True)
 
 
 def used_hours(notes: Iterable[Usage]) -> float:
@@ -77,6 +85,6 @@ class Budget:
             budget_hours=self.limit,
             updated=time.time(),
         )
-        self.store.write(layout.usage(self.study, self.driver), note.model_dump_json().encode())
+        self.store.write(layout.usage(self.study, self.driver), encode(note.model_dump()))
         notes = usages(self.store, self.study)
         self._others = used_hours(note for note in notes if note.driver != self.driver)

@@ -1,4 +1,4 @@
-"""Every checksum of a store compared with what it is of: records, weights, and the arrays of diagnostics."""
+"""Every checksum of a store compared with what it is of: records, weights, counterexamples, arrays of diagnostics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.leftovers import selected_checkpoints
 from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.kinds import RECORD_TYPES
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import Record
 from sweep.store.records.trial import TrialRecord
 
-WEIGHTS, ARRAYS = "weights", "arrays"
+WEIGHTS, ARRAYS, COUNTEREXAMPLES = "weights", "arrays", "counterexamples"
 # Weights are judged by what the studies select, so manifests are read first.
 KINDS: tuple[type[Record], ...] = (Manifest, *(kind for kind in RECORD_TYPES.values() if kind is not Manifest))
 
@@ -56,7 +57,7 @@ class Verification:
         """Kind, files checked, damaged and missing."""
         damaged = Counter(one.kind for one in self.findings if not one.is_missing)
         missing = Counter(one.kind for one in self.findings if one.is_missing)
-        kinds = [*(kind.kind for kind in KINDS), WEIGHTS, ARRAYS]
+        kinds = [*(kind.kind for kind in KINDS), WEIGHTS, ARRAYS, COUNTEREXAMPLES]
         return [
             (kind, self.checked[kind], damaged[kind], missing[kind])
             for kind in kinds
@@ -69,6 +70,8 @@ class Verification:
         The record that describes a file goes first: without it nobody trusts the file, whatever happens next.
         """
         kept = []
+        if finding.kind == COUNTEREXAMPLES:
+            return self._without_counterexamples(finding)
         if finding.kind in (WEIGHTS, TrialRecord.kind):
             kept = set_trial_aside(self.store, finding.path.split("/")[1])
         for path in (finding.record, None if finding.is_missing else finding.path):
@@ -76,16 +79,25 @@ class Verification:
                 kept.append(self.store.set_aside(path))
         return kept
 
+    def _without_counterexamples(self, finding: Finding) -> list[str]:
+        """Days of attacks are not repeated for a lost proof: the verdicts stay, and say that they have none."""
+        record = self.store.usable(EvaluationRecord, finding.record or "")
+        if record is not None:
+            self.store.write_record(record.model_copy(update={"counterexamples": None}))
+        return [] if finding.is_missing else [self.store.set_aside(finding.path)]
+
     def commands(self, findings: Iterable[Finding]) -> list[str]:
         """What computes these again: as their trials were computed, or else the studies that ask for them."""
         found: dict[str, None] = {}
         for one in findings:
-            for command in self._commands_for(one.path):
+            for command in self._commands_for(one.path) if one.kind != COUNTEREXAMPLES else ():
                 found[command] = None
         return list(found)
 
     def _commands_for(self, path: str) -> list[str]:
         folder, name = path.split("/")[:2]
+        if folder == layout.TRANSFERS:
+            return [commands.spelled("sweep.transfer", *commands.store_words(self.store.uri))]
         if folder == layout.STUDIES:
             return [self._study_command(name.removesuffix(".json"))]
         if name in self._commands and folder != layout.SEARCHES:
@@ -120,6 +132,9 @@ class Verification:
             self._manifests.append(record)
         elif isinstance(record, DiagnosticsRecord):
             self._check_file(ARRAYS, record.arrays_path, record.arrays_sha256, record)
+        elif isinstance(record, EvaluationRecord):
+            if record.counterexamples is not None:
+                self._check_file(COUNTEREXAMPLES, record.counterexamples_path, record.counterexamples.sha256, record)
         elif isinstance(record, TrialRecord):
             if record.command:
                 self._commands[layout.short(record.trial)] = record.command
@@ -144,7 +159,7 @@ def set_trial_aside(store: Store, trial: str) -> list[str]:
     What was measured on its weights goes with them: those of the next training, perhaps on another machine, may differ
     in their last digits. Its own record goes last of the records, so that a kill in between leaves nothing unseen.
     """
-    places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}")
+    places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}", f"{layout.TRANSFERS}/{trial}")
     found = [path for place in places for path in store.paths(place)]
     arrays = [path for path in found if not path.endswith(".json")]
     record = layout.trial_record(trial)

@@ -140,6 +140,9 @@ class Evaluation(Strict):
         "epoch-N (after N epochs)",
     )
     batch_size: int = Field(256, ge=1, description="images per forward of an attack")
+    counterexamples: bool = Field(
+        True, description="keep one adversarial image for each image that an attack fools, for sweep.verify"
+    )
     diagnostics: bool = Field(False, description="also margins, gradient norms and potentially misclassified images")
     diagnosed: tuple[CheckpointName, ...] = Field(
         (), description="further checkpoints whose margins are measured, without attacks", examples=[["epoch-100"]]

@@ -198,7 +198,7 @@ class _Moment:
             for cell in manifest.cells
         ]
         searches = [self._search(search, skip) for search in manifest.searches]
-        used, left = budget_left(usages(self.store, manifest.name))
+        used, left = budget_left(usages(self.store, manifest.name, skip))
         again = commands.run(manifest.name, manifest.command, self.store.uri)
         return StudyStanding(manifest.name, manifest.title, trials, searches, used, left, again)
 

@@ -19,17 +19,26 @@ from types import ModuleType
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from tests.chaos import damages, drivers, flips, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
+from tests.chaos import bits, damages, drivers, flips, kills, loop, machine, ray_kills, s3_faults  # noqa: E402
 from tests.chaos.children import die_with_parent  # noqa: E402
 from tests.chaos.reference import make_reference  # noqa: E402
 from tests.chaos.study import Reference  # noqa: E402
 from tests.chaos.tally import Result, Tally  # noqa: E402
 
 PARTS: dict[str, ModuleType] = {
-    module.PART: module for module in (kills, damages, flips, drivers, machine, s3_faults, ray_kills)
+    module.PART: module for module in (kills, damages, bits, flips, drivers, machine, s3_faults, ray_kills)
 }
 # Of the time; Ray takes half a minute for what the loop does in one second.
-SHARES = {"kills": 0.45, "damages": 0.1, "flips": 0.15, "drivers": 0.05, "machine": 0.05, "s3": 0.05, "ray": 0.15}
+SHARES = {
+    "kills": 0.4,
+    "damages": 0.1,
+    "bits": 0.1,
+    "flips": 0.1,
+    "drivers": 0.05,
+    "machine": 0.05,
+    "s3": 0.05,
+    "ray": 0.15,
+}
 
 SLOW = ("s3", "ray")  # a line for each case
 
@@ -45,10 +54,11 @@ def main() -> None:
         reference = make_reference(folder / "reference")
         print(f"undisturbed: {reference.seconds:.1f} s, {reference.primitives} steps of the store", flush=True)
         if arguments.repeat:
-            part, _, case = arguments.repeat.partition(":")
             if arguments.spoil:
                 loop.spoil_results()
-            _note(tally, PARTS[part].perform(case, reference))
+                bits.spoil_checks()
+            for part, _, case in (words.partition(":") for words in arguments.repeat.split(",")):
+                _note(tally, PARTS[part].perform(case, reference))
         else:
             parts = arguments.parts.split(",")
             total = sum(SHARES[part] for part in parts)
@@ -57,7 +67,7 @@ def main() -> None:
                 if arguments.cases:
                     seconds = float("inf")
                 campaign(tally, part, reference, arguments.seed, seconds, arguments.lanes, arguments.cases)
-        print(f"\nseed {arguments.seed}\n{tally.table()}", flush=True)
+        print(f"\nseed {arguments.seed}\n{tally.flips()}\n{tally.table()}", flush=True)
     finally:
         if not tally.failed:
             shutil.rmtree(folder, ignore_errors=True)
@@ -97,7 +107,8 @@ def _note(tally: Tally, result: Result) -> None:
     tally.add(result)
     if result.part in SLOW:
         struck = ", ".join(f"{count} {name}" for name, count in result.counts.items() if name != "cases" and count)
-        print(f"{result.part}:{result.case}: {struck or 'nothing was struck'}", flush=True)
+        notes = "; ".join(["", *result.notes])
+        print(f"{result.part}:{result.case}: {struck or 'nothing was struck'}{notes}", flush=True)
     if result.faults:
         words = "\n  ".join(fault[:1000] for fault in result.faults[:5])
         notes = "; ".join(result.notes)
@@ -112,8 +123,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=1 + (os.cpu_count() or 1), help="cases at once, Ray's aside")
     parser.add_argument("--folder", type=Path, help="where stores are made; default: memory, if there is any")
     parser.add_argument("--cases", type=int, help="this many of each part, however long they take")
-    parser.add_argument("--spoil", action="store_true", help="turn one verdict round: the campaign must notice")
-    parser.add_argument("--repeat", metavar="PART:CASE", help="one case again, as a failure prints it")
+    parser.add_argument("--spoil", action="store_true", help="turn verdicts round, check no sums: it must notice")
+    parser.add_argument("--repeat", metavar="PART:CASE,…", help="cases again, as a failure prints them")
     arguments = parser.parse_args()
     unknown = [part for part in arguments.parts.split(",") if part not in PARTS]
     if unknown:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sweep.store.leases import held
 from sweep.store.opening import open_store
 from tests.chaos.children import Ended
-from tests.chaos.study import Reference, final_records, outcome, tables
+from tests.chaos.study import Reference, outcome, tables
 from tests.chaos.tally import Result
 
 SHOWN = 1500
@@ -32,11 +32,10 @@ def judge_store(
     result: Result,
     reference: Reference,
     store: str | Path,
-    before: dict[str, int] | None = None,
     *,
     whole: bool = True,
 ) -> None:
-    """Equal results and byte-identical tables; `before` are finished records that nobody may have written again.
+    """Equal results and byte-identical tables.
 
     Without `whole`, what no table of a finished study needs may be missing: records of pruned candidates, weights.
     """
@@ -53,11 +52,6 @@ def judge_store(
     for name, content in reference.tables.items():
         if made[name] != content:
             result.bad("differing", f"{name} is not byte-identical")
-    if before is not None:
-        now = final_records(Path(store))
-        for path, inode in before.items():
-            if path in now and now[path] != inode:
-                result.bad("doubled", f"{path} was complete and was written again")
     leases = held(open_store(store))
     if leases:
         result.bad("lost", f"leases are held after the end: {', '.join(leases)}")

@@ -43,6 +43,7 @@ FILES = {
     "shard": "evaluations/*/*/*/shard-*.json",
     "lease": "leases/*.json",
 }
+KILLED = ("resume", "progress", "shard", "lease")  # of runs that were killed; the others stand in finished stores
 Damage = Callable[[Path, Path, random.Random], None]
 
 
@@ -123,7 +124,7 @@ def cases(reference: Reference, seed: int) -> Iterator[str]:
         every = list(itertools.product(STATES, FILES, DAMAGES))
         chance.shuffle(every)
         for state, file, damage in every:
-            if (file in ("resume", "progress", "shard", "lease")) == (state == "killed"):
+            if (file in KILLED) == (state == "killed"):
                 yield f"{state}-{file}-{damage}-{number}"
 
 
@@ -136,7 +137,7 @@ def perform(case: str, reference: Reference) -> Result:
         if state == "finished":
             shutil.copytree(reference.store, store)
         else:
-            _killed_run(store, reference, chance, FILES[kind])
+            killed_run(store, reference, chance, FILES[kind])
         files = sorted(path for path in store.glob(FILES[kind]) if path.is_file())
         if not files:
             result.notes.append("no such file")
@@ -159,7 +160,7 @@ def perform(case: str, reference: Reference) -> Result:
     return result
 
 
-def _killed_run(store: Path, reference: Reference, chance: random.Random, pattern: str) -> None:
+def killed_run(store: Path, reference: Reference, chance: random.Random, pattern: str) -> None:
     """A store in which such a file stands: a run that is killed where one is left."""
 
     def run(step: int) -> None:

@@ -7,38 +7,31 @@ reports and a run meet all of them together, with `verify-store --repair` before
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sweep.errors import UserError
-from sweep.evaluation.checkpoints import _checked_weights
-from sweep.store import layout, leases
-from sweep.store.base import Store
+from sweep.store import leases
 from sweep.store.opening import open_store
-from sweep.store.records.diagnostics import DiagnosticsRecord
-from sweep.store.records.kinds import RECORD_TYPES
-from sweep.store.records.trial import TrialRecord
 from tests import records as made
 from tests.chaos import commands, loop
 from tests.chaos.children import in_child
 from tests.chaos.comparison import judge_end, judge_store
-from tests.chaos.damages import CODES, FILES
+from tests.chaos.damages import CODES, FILES, KILLED
 from tests.chaos.primitives import Countdown
+from tests.chaos.readers import DECISION, UNCHECKED, reader_of
 from tests.chaos.study import Reference
 from tests.chaos.tally import Result
-from trainers.checkpoint import UnusableState, load_resume
+from trainers.checkpoint import UnusableState
 
 PART = "flips"
 LEASE_SECONDS = 5.0  # a lease that now names another machine is waited for until it ends
 FINISHED = ("manifest", "trial", "evaluation", "diagnostics", "arrays", "search", "candidate", "journal", "weights")
-KILLED = ("resume", "progress", "shard", "lease")
-DECISION = "decisions/*/*.json"
+ACTED_UPON = ("journal", "lease")  # to read one is to go on from it, which is left to the run
 
 
 def cases(reference: Reference, seed: int) -> Iterator[str]:
@@ -76,17 +69,17 @@ def perform(case: str, reference: Reference) -> Result:
 def _flip_one(result: Result, reference: Reference, store: Path, kind: str, file: Path, chance: random.Random) -> None:
     path = file.relative_to(store).as_posix()
     # What describes weights and arrays may itself be flipped by now: the undisturbed store's is whole.
-    read = partial(_READERS.get(kind, _read_record), open_store(store), path, open_store(reference.store))
-    before = read()
+    read = partial(reader_of(kind, reference), open_store(store), path, open_store(reference.store))
+    alone = kind not in ACTED_UPON
+    before = read() if alone else None
     content = bytearray(file.read_bytes())
     place, bit = chance.randrange(len(content)), chance.randrange(8)
     content[place] ^= 1 << bit
     file.write_bytes(content)
-    result.counts["damages"] += 1
-    result.counts[f"flips of {kind}"] += 1
+    result.flipped(kind)
     result.notes.append(f"{path} byte {place} bit {bit}")
     try:
-        after = read()
+        after = read() if alone else None
     except (UserError, UnusableState):
         return
     except Exception as fault:
@@ -137,46 +130,3 @@ def _judge_decision(result: Result, store: Path) -> None:
     for file in store.glob(DECISION):
         if file.read_bytes() != whole.encoded():
             result.bad("silent", f"{file.relative_to(store)} is still there")
-
-
-def _read_record(store: Store, path: str, whole: Store) -> Any:
-    return store.record(RECORD_TYPES[layout.kind_at(path) or ""], path)
-
-
-def _read_arrays(store: Store, path: str, whole: Store) -> Any:
-    record = whole.record(DiagnosticsRecord, f"{path.removesuffix('.npz')}.json")
-    broken = store.arrays_fault(record)
-    if broken is not None:
-        raise broken
-    return store.read(path)
-
-
-def _read_weights(store: Store, path: str, whole: Store) -> Any:
-    trial, name = layout.in_trial(path)
-    record = whole.record(TrialRecord, layout.trial_record(trial))
-    found = _checked_weights(store, path, record.checkpoints[name.removesuffix(layout.WEIGHTS)].sha256)
-    return {key: tensor.tolist() for key, tensor in found.items()}
-
-
-def _read_resume(store: Store, path: str, whole: Store) -> Any:
-    load_resume(store.local(path) or Path())
-    return store.read(path)
-
-
-def _read_lease(store: Store, path: str, whole: Store) -> Any:
-    return leases._load(store, path, os.path.getmtime(store.local(path) or ""))
-
-
-def _read_nothing(store: Store, path: str, whole: Store) -> Any:
-    return None
-
-
-_READERS: dict[str, Callable[[Store, str, Store], Any]] = {
-    "arrays": _read_arrays,
-    "weights": _read_weights,
-    "resume": _read_resume,
-    "lease": _read_lease,
-    "progress": _read_nothing,  # a note for people: status shows it or not
-    "journal": _read_nothing,  # a search is its record; the journal is written anew from it
-}
-UNCHECKED = ("lease",)  # no result comes from one, and one that is wrong ends by itself

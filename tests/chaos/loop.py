@@ -40,18 +40,30 @@ def run(study: Path, store: str | Path, data: Path, *, forked: bool = False) -> 
 
 def use_this_process(*, forked: bool = False) -> None:
     """From now on a run of this process computes without Ray; with `forked` each task in a worker of its own."""
+    driver.compute = compute_forked if forked else compute_here
 
-    def compute(
-        study: Study,
-        store: Store,
-        options: RunOptions,
-        command: str,
-        on_progress: Callable[[int, Callable[[str], None]], None],
-    ) -> Summary:
-        torch.set_num_threads(1)
-        return _compute(study, store, options, command, _in_worker if forked else _here)
 
-    driver.compute = compute
+def compute_here(
+    study: Study,
+    store: Store,
+    options: RunOptions,
+    command: str,
+    on_progress: Callable[[int, Callable[[str], None]], None],
+) -> Summary:
+    """In place of the driver's `compute`."""
+    torch.set_num_threads(1)
+    return _compute(study, store, options, command, _here)
+
+
+def compute_forked(
+    study: Study,
+    store: Store,
+    options: RunOptions,
+    command: str,
+    on_progress: Callable[[int, Callable[[str], None]], None],
+) -> Summary:
+    torch.set_num_threads(1)
+    return _compute(study, store, options, command, _in_worker)
 
 
 def spoil_results() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -23,12 +24,34 @@ from tests.patience import patience
 
 PART = "ray"
 ROOT = Path(__file__).parents[2]
-MARK = "ROBUSTSWEEP_CHAOS"
-TARGETS = ("driver", "worker", "raylet", "gcs", "group", "TERM", "INT", "STOP", "group-TERM", "group-INT")
+PROCESSES = {
+    "worker": ("ray::ResourceTrainable", "ray::Process"),
+    "agent": ("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
+    "raylet": ("raylet/raylet",),
+    "gcs": ("gcs_server",),
+}
+SIGNALS = {
+    "driver": signal.SIGKILL,
+    "group": signal.SIGKILL,
+    "STOP": signal.SIGSTOP,
+    "TERM": signal.SIGTERM,
+    "INT": signal.SIGINT,
+    "group-TERM": signal.SIGTERM,
+    "group-INT": signal.SIGINT,
+}
+TARGETS = (*PROCESSES, *SIGNALS)
+# How a run ends whose target was hit in the middle: killed, done all the same, or with the command to go on. A raylet
+# ends with its agent, and Ray starts no other.
+CODES = {
+    **{"driver": (-9,), "group": (-9,), "worker": (0,), "STOP": (0,), "agent": (0, 1), "raylet": (1,), "gcs": (1,)},
+    **{name: (130,) for name in ("TERM", "INT", "group-TERM", "group-INT")},
+}
 STARTING = 0.15  # of all moments lie before the first record
 START_SECONDS = 6.0  # of Ray, on a quiet machine
-LEFT_SECONDS = 60.0  # Ray's agents look for their raylet now and then, and end when it is gone
+# When the driver was killed, Ray's two agents tell a head that is gone of their raylet's end: a request of a minute.
+LEFT_SECONDS = 90.0
 HANG_SECONDS = 150.0  # 60 of them are what a driver waits for nodes that may come back
+STOP_SECONDS = 15.0  # from a signal to the end
 
 
 def cases(reference: Reference, seed: int) -> Iterator[str]:
@@ -41,25 +64,31 @@ def perform(case: str, reference: Reference) -> Result:
     target, moment = case.split("@")
     result = Result(PART, case)
     folder = Path(tempfile.mkdtemp(prefix="chaos-ray-", dir=reference.folder.parent))
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    sessions: list[int] = []
     try:
-        process = _start(folder, reference, mark)
+        process = _start(folder, reference)
+        sessions.append(process.pid)
         _until(float(moment), process, folder / "store", len(reference.outcome))
-        hit = _strike(target, process, mark)
+        hit, struck = _strike(target, process), time.monotonic()
         result.counts["kills"] += hit
         ended = _end(process, folder)
-        codes = (0, 1, 2, 130) if target not in ("driver", "group") else (-9, 0)
-        judge_end(result, f"the run whose {target} was hit", ended, codes)
-        if target in ("TERM", "INT", "group-TERM", "group-INT") and hit and ended.code not in (0, 130):
-            result.bad("lost", f"a signal ended with {ended.code}, not 130: {ended.output[-500:]}")
-        _nothing_left(result, mark)
-        again = _end(_start(folder, reference, mark), folder)
-        if judge_end(result, "the next run", again):
+        seconds = time.monotonic() - struck
+        result.notes.append(f"ended with {ended.code} after {seconds:.1f} s")
+        # Whoever is hit in the last moment, when all is written, may end well.
+        if judge_end(result, f"the run whose {target} was hit", ended, (*CODES[target], 0)) and ended.code == 130:
+            if "to go on: python -m sweep.run" not in ended.output:
+                result.bad("lost", f"no command to go on: {ended.output[-500:]}")
+            if seconds > patience(STOP_SECONDS):
+                result.bad("hangs", f"stopped after {seconds:.0f} s")
+        _nothing_left(result, process.pid)
+        process = _start(folder, reference)
+        sessions.append(process.pid)
+        if judge_end(result, "the next run", _end(process, folder)):
             judge_store(result, reference, folder / "store")
-        _nothing_left(result, mark)
+        _nothing_left(result, process.pid)
     finally:
-        for pid in _marked(mark):
-            os.kill(pid, signal.SIGKILL)
+        for pid in [pid for session in sessions for pid in _members(session)]:
+            _kill(pid)
         if result.faults:
             result.notes.append(f"kept: {folder}")
         else:
@@ -81,13 +110,13 @@ def _until(moment: float, process: subprocess.Popen[bytes], store: Path, records
         time.sleep(0.02)
 
 
-def _start(folder: Path, reference: Reference, mark: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, reference: Reference) -> subprocess.Popen[bytes]:
     words = ["--study", str(reference.study), "--store", "store", "--out", "out", "--yes", "--logger", "none"]
     with (folder / "output").open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "sweep.run", *words, "--data-dir", str(reference.folder)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), MARK: mark},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -95,27 +124,23 @@ def _start(folder: Path, reference: Reference, mark: str) -> subprocess.Popen[by
         )
 
 
-def _strike(target: str, process: subprocess.Popen[bytes], mark: str) -> int:
-    """How many were hit: none where the run had ended, or has no such process yet."""
+def _strike(target: str, process: subprocess.Popen[bytes]) -> int:
+    """How many were hit: none where the run has ended before there was anybody to hit."""
+    while target in PROCESSES and process.poll() is None:
+        found = [pid for pid in _members(process.pid) if any(name in _words(pid) for name in PROCESSES[target])]
+        if found:
+            _kill(found[0])
+            return 1
+        time.sleep(0.05)
     if process.poll() is not None:
         return 0
-    names = {"worker": "ray::", "raylet": "raylet/raylet", "gcs": "gcs_server"}
-    if target == "driver":
-        process.kill()
-    elif target.startswith("group"):
-        kind = {"group": signal.SIGKILL, "group-TERM": signal.SIGTERM, "group-INT": signal.SIGINT}[target]
-        os.killpg(process.pid, kind)
-    elif target == "STOP":
-        process.send_signal(signal.SIGSTOP)
+    if target.startswith("group"):
+        os.killpg(process.pid, SIGNALS[target])
+    else:
+        process.send_signal(SIGNALS[target])
+    if target == "STOP":
         time.sleep(3)
         process.send_signal(signal.SIGCONT)
-    elif target in ("TERM", "INT"):
-        process.send_signal(getattr(signal, f"SIG{target}"))
-    else:
-        found = [pid for pid in _marked(mark) if names[target] in _words(pid)]
-        for pid in found[:1]:
-            os.kill(pid, signal.SIGKILL)
-        return len(found[:1])
     return 1
 
 
@@ -130,31 +155,33 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> Ended:
     return Ended(process.returncode, (folder / "output").read_text(errors="replace"), hung)
 
 
-def _nothing_left(result: Result, mark: str) -> None:
+def _nothing_left(result: Result, session: int) -> None:
     end = time.monotonic() + patience(LEFT_SECONDS)
-    while _marked(mark) and time.monotonic() < end:
+    while _members(session) and time.monotonic() < end:
         time.sleep(0.2)
-    left = _marked(mark)
-    if left:
-        result.counts["processes left"] += len(left) - 1
-        result.bad("processes left", "; ".join(f"{pid} {_words(pid)[:80]}" for pid in left))
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+    for pid in _members(session):
+        result.bad("processes left", f"{pid} {_words(pid)[:80]}")
+        _kill(pid)
 
 
-def _marked(mark: str) -> list[int]:
-    """Processes that a run started, however deep: the mark is in their environment."""
+def _members(session: int) -> list[int]:
+    """Processes that a run started, however deep, also when it is gone: it leads a session of its own."""
     found = []
     for place in Path("/proc").iterdir():
         if not place.name.isdecimal():
             continue
         try:
-            state = (place / "stat").read_text().rpartition(")")[2].split()[0]
-            if state != "Z" and f"{MARK}={mark}".encode() in (place / "environ").read_bytes():
-                found.append(int(place.name))
+            state, _, _, leader, *_ = (place / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
+        if state != "Z" and int(leader) == session:
+            found.append(int(place.name))
     return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _words(pid: int) -> str:

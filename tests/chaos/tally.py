@@ -18,7 +18,7 @@ COLUMNS = (
     "tracebacks",
     "processes left",
 )
-BAD = COLUMNS[4:]
+FLIPS = "flips of "
 
 
 @dataclass
@@ -34,6 +34,11 @@ class Result:
     def bad(self, what: str, words: str) -> None:
         self.counts[what] += 1
         self.faults.append(f"{what}: {words}")
+
+    def flipped(self, kind: str) -> None:
+        """A bit of a file of this kind."""
+        self.counts["damages"] += 1
+        self.counts[f"{FLIPS}{kind}"] += 1
 
     @property
     def command(self) -> str:
@@ -62,3 +67,13 @@ class Tally:
             total: Counter[str] = sum((result.counts for result in results), Counter())
             lines.append(f"| {name} | {' | '.join(str(total[column]) for column in COLUMNS)} |")
         return "\n".join(lines)
+
+    def flips(self) -> str:
+        """Bits that were flipped, by the kind of file; empty where none were."""
+        total: Counter[str] = sum((result.counts for result in self.results), Counter())
+        found = {name.removeprefix(FLIPS): count for name, count in total.items() if name.startswith(FLIPS)}
+        if not found:
+            return ""
+        return f"| flips of | {' | '.join(found)} |\n{'|---' * (len(found) + 1)}|\n| bits | " + (
+            f"{' | '.join(map(str, found.values()))} |\n"
+        )

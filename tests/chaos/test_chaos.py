@@ -35,15 +35,18 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_different_after_kills_damages_and_faults(folder: Path) -> None:
-    ended = campaign(folder, "--cases", "3", "--parts", "kills,damages,flips,drivers,machine")
+    ended = campaign(folder, "--cases", "3", "--parts", "kills,damages,bits,flips,drivers,machine")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     total = ended.stdout.splitlines()[-1]
-    assert total.startswith("| all | 15 |"), ended.stdout
+    assert total.startswith("| all | 18 |"), ended.stdout
 
 
 @pytest.mark.timeout(120)
 def test_a_difference_is_seen_and_the_command_that_repeats_it_is_printed(folder: Path) -> None:
-    """The campaign against a verdict that is turned round: were this to pass, the test above would say nothing."""
-    ended = campaign(folder, "--repeat", "kills:60-after-60-before-one", "--spoil")
+    """The campaign against verdicts that are turned round and checksums that nobody compares: were this to pass, the
+    test above would say nothing."""
+    ended = campaign(folder, "--repeat", "kills:60-after-1-one,bits:evaluation-1", "--spoil")
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert "repeat: python -m tests.chaos --repeat kills:60-after-60-before-one" in ended.stdout
+    for case, words in {"kills:60-after-1-one": "differing: ", "bits:evaluation-1": "silent: "}.items():
+        _, found, after = ended.stdout.partition(f"FAILED {case} ")
+        assert found and words in after and f"repeat: python -m tests.chaos --repeat {case}\n" in after

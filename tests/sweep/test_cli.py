@@ -22,7 +22,7 @@ from sweep.work.options import RunOptions
 from tests.patience import patience
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-ALONE = ("run", "plan", "status", "evaluate", "check", "submit", "explain", "new")
+ALONE = ("run", "plan", "status", "evaluate", "check", "submit", "explain", "new", "verify", "transfer")
 SLOW = """
 import time
 from sweep import cli
@@ -122,6 +122,7 @@ def test_a_dry_run_tells_what_is_stored(tmp_path):
         (["gc", "--store", "none"], "does not exist"),
         (["gc", "--keep", "nothing"], "--keep nothing"),
         (["merge", "none"], "does not exist"),
+        (["merge", "none", "--leave-out", "weights,records"], "--leave-out records: must be one of: weights, logs"),
         (["retry", "--store", "none"], "does not exist"),
     ],
 )

@@ -75,6 +75,21 @@ def test_merge_brings_everything_of_disjoint_stores_together(tmp_path, target):
     assert merge(target, one, two) == 0
 
 
+def test_a_store_to_publish_has_every_record_and_leaves_the_named_files_behind(tmp_path, target):
+    one, cells = fill(tmp_path / "one")
+    searching = search(Study.load("digits", methods=["sovr"]), "sovr", ["done"])
+    one.write_record(searching)
+    one.write(layout.search_journal(searching.id), b"proposals")
+    log = layout.trial_file(cells[0].trial, layout.LOG)
+    one.write(log, b"printed")
+    Merge(target, [one], ["weights", "logs", "journals"]).write()
+    found = contents(target)
+    assert not any(path.endswith((layout.WEIGHTS, "journal.log")) for path in found) and log not in found
+    records = {path for path in contents(one) if layout.kind_at(path)}
+    assert records == set(found) and any(layout.kind_at(path) == "search" for path in records)
+    assert merge(target, one) == 0
+
+
 def test_merge_takes_the_same_outcome_of_two_computations_once(tmp_path):
     one, cells = fill(tmp_path / "one")
     two, _ = fill(tmp_path / "two")

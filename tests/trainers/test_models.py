@@ -125,6 +125,15 @@ def test_preact_resnet_keeps_torchs_default_initialisation() -> None:
     assert 0.99 * bound < weight.abs().max() <= bound
 
 
+@pytest.mark.parametrize(("shape", "parameters"), [((3, 32, 32), 164_938), ((1, 28, 28), 0), ((3, 36, 28), 0)])
+def test_the_squares_network_takes_sides_that_4_divides(shape, parameters) -> None:
+    model = models.build("squares_cnn", 10, shape=shape)
+    assert model(torch.rand(3, *shape)).shape == (3, 10)
+    assert parameters in (0, sum(p.numel() for p in model.parameters()))
+    with pytest.raises(ValueError, match="takes images with sides that 4 divides, not 30x30"):
+        models.build("squares_cnn", 10, shape=(3, 30, 30))
+
+
 @pytest.mark.parametrize("name", ["preact_resnet18", "small_cnn"])
 def test_standardisation_is_inside_and_stored_with_the_weights(name: str) -> None:
     shape, mean, std = (

@@ -79,8 +79,9 @@ class AutoAttack(EvaluationAttack):
         from trainers.perturbation import autoattack
 
         if phase != "clean":
-            survived, warnings = autoattack.run_component(model, images, labels, phase, self)
-            return Verdicts(survived, None, warnings)
+            survived, warnings, found = autoattack.run_component(model, images, labels, phase, self)
+            # What fools one draw of a randomised model proves nothing about the next.
+            return Verdicts(survived, None, warnings, found if self.samples is None else None)
         right = autoattack.clean_predictions(model, images, labels, self)
         return Verdicts(right, right, autoattack.check_model(model, images, labels, self) if checks else [])
 

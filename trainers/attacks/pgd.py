@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -52,15 +51,7 @@ class Pgd(EvaluationAttack):
     def display(self) -> str:
         return super().display if self.alpha is not None else self.name.upper()
 
-    def adversarial(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        indices: Tensor,
-        observe: Callable[[Tensor], None] | None = None,
-    ) -> Tensor:
-        """`observe` sees the logits of every iterate before its step."""
+    def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
         from trainers.perturbation.projected_ascent import keyed_pgd
 
         return keyed_pgd(
@@ -76,19 +67,49 @@ class Pgd(EvaluationAttack):
             alpha=self.alpha,
             seed=self.seed,
             norm=self.norm,
-            observe=observe,
         )
 
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
+        if not self.strict:
+            return super().verdicts(model, images, labels, phase, indices=indices, checks=checks)
         from trainers.perturbation.projected_ascent import correct_predictions
 
-        seen: list[Tensor] = []
-        observe = (lambda logits: seen.append(logits.argmax(dim=1) == labels)) if self.strict else None
         clean = correct_predictions(model, images, labels)
-        correct = correct_predictions(model, self.adversarial(model, images, labels, indices, observe), labels)
-        # The strict count is over the results of all steps; what was seen first is the start.
-        for result in seen[1:]:
-            correct &= result
-        return Verdicts(correct, clean)
+        way = _Way(labels)
+        hook = model.register_forward_hook(way)
+        try:
+            last = self.adversarial(model, images, labels, indices)
+        finally:
+            hook.remove()
+        correct = correct_predictions(model, last, labels)
+        correct, fooling = way.judged(last, correct)
+        return Verdicts(correct, clean, adversarial=fooling)
+
+
+class _Way:
+    """What a model said of every iterate: the strict count is over the results of all steps, the start is none."""
+
+    def __init__(self, labels: Tensor) -> None:
+        self.labels = labels
+        self.correct: Tensor | None = None
+        self.fooling: Tensor | None = None  # the first iterate that fooled it
+
+    def __call__(self, model: nn.Module, arguments: tuple[Tensor], logits: Tensor) -> None:
+        points, right = arguments[0].detach(), logits.detach().argmax(dim=1) == self.labels
+        if self.correct is None or self.fooling is None:
+            self.correct, self.fooling = right.new_ones(right.shape), points
+        else:
+            self.fooling = points.where(_over(self.correct & ~right, points), self.fooling)
+            self.correct = self.correct & right
+
+    def judged(self, last: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+        """Verdicts over all steps, the last one included, and for each image one that fooled the model if any did."""
+        if self.correct is None or self.fooling is None:
+            return correct, last
+        return correct & self.correct, last.where(_over(self.correct, last), self.fooling)
+
+
+def _over(verdicts: Tensor, images: Tensor) -> Tensor:
+    return verdicts.view(-1, *[1] * (images.dim() - 1))

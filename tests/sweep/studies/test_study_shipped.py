@@ -19,7 +19,7 @@ PAPER = (
     "cifar10_lambda_effect cifar100_lambda trajectories_cifar10_rn18 trajectories_cifar10_wrn "
     "trajectories_cifar100_rn18 trajectories_svhn_rn18"
 ).split()
-OTHERS = ("digits", "cifar10_edm", "tiny_imagenet_rn18")
+OTHERS = ("digits", "cifar10_small", "mnist_small", "cifar10_edm", "tiny_imagenet_rn18")
 MAIN = PAPER[:4]
 NINE = {"at", "mart", "mma", "gairat", "mail", "ewat", "sovr", "trades", "tsovr"}
 
@@ -46,6 +46,14 @@ def test_the_main_studies_have_the_nine_methods_and_both_extremes(name):
 
 def test_digits_has_all_eleven_methods_and_a_wrapper():
     assert NINE | {"st", "ovr", "sovr+awp"} <= set(Study.load("digits").labels)
+
+
+@pytest.mark.parametrize("name", ["cifar10_small", "mnist_small"])
+def test_studies_on_a_cpu_have_the_papers_columns_seeds_of_their_own_and_an_interleaved_hold_out(name):
+    study = Study.load(name)
+    assert set(study.labels) == NINE - {"mma"} | {"st", "ovr"} and study.seeds == (10, 11, 12)
+    assert (study.selection.protocol, study.selection.validation_from) == ("heldout", "spread")
+    assert all(study.methods[label].train == {} for label in study.labels)  # no column has a rate of its own
 
 
 @pytest.mark.parametrize(

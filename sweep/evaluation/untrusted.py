@@ -1,0 +1,122 @@
+"""A checkpoint of a store that is not trusted, with the test images of the one who checks it.
+
+Records and weights are read as data. A network or data set of a user's own is used only where the one who checks has
+made it known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from sweep.errors import UserError
+from sweep.evaluation.checkpoints import data_set
+from sweep.store import layout
+from sweep.store.base import ABSENT, Store
+from sweep.store.encoding import BrokenRecord
+from sweep.store.records.trial import TrialRecord
+from sweep.studies import own
+from sweep.trials.identity import NUMERICS_VERSION, trial_hash
+from trainers import assembly, registry
+from trainers.counterexamples import Judged, judge
+from trainers.evaluate import pixels, ready
+from trainers.precision import laid_out
+from trainers.reproducible import kernels
+
+BATCH = 256
+
+
+class NotVerified(Exception):
+    """Something that a check needs is not there; nothing is known to be wrong."""
+
+
+class Contradiction(Exception):
+    """Something is not what a record says."""
+
+
+@dataclass
+class Model:
+    """A checkpoint whose weights are those of its record, with the test images that the verifier has."""
+
+    network: Any
+    record: TrialRecord
+    images: Tensor
+    labels: Tensor
+    data: dict[str, str]
+    device: str
+    data_dir: str | None
+    _seen: dict[tuple[int, int], Judged] = field(default_factory=dict)
+
+    def judged(self, images: Tensor, labels: Tensor) -> Judged:
+        """In batches, with the kernels of an evaluation."""
+        parts = []
+        with kernels(getattr(self.network, "evaluated_in", None), searched=False):
+            for batch, wanted in zip(images.split(BATCH), labels.split(BATCH), strict=True):
+                shown = laid_out(pixels(batch, self.device), self.network)
+                parts.append(judge(self.network, shown, wanted.to(self.device)))
+        columns = ((getattr(part, name) for part in parts) for name in ("wrong", "margins", "scales"))
+        return Judged(*(torch.cat([one.cpu() for one in column]) for column in columns))
+
+    def clean(self, first: int, last: int) -> Judged:
+        """Of the test images; all attacks on the same ones share it."""
+        if (first, last) not in self._seen:
+            self._seen[first, last] = self.judged(self.images[first:last], self.labels[first:last])
+        return self._seen[first, last]
+
+
+def open_model(store: Store, trial: str, checkpoint: str, data_dir: str | None, device: str) -> Model:
+    """NotVerified where weights, network or data are absent, Contradiction where they are not what was recorded."""
+    if trial.startswith("outside-"):
+        raise NotVerified("its weights came from elsewhere and are not in the store")
+    try:
+        record = store.trial_record(trial)
+    except BrokenRecord as broken:
+        raise Contradiction(str(broken)) from None
+    if record is None:
+        raise NotVerified(f"trial {layout.short(trial)} has no record")
+    if checkpoint not in record.checkpoints:
+        raise Contradiction(f"the trial's record knows no weights {checkpoint}")
+    path = layout.weights(trial, checkpoint)
+    fault = store.file_fault(path, record.checkpoints[checkpoint].sha256)
+    if fault == ABSENT:
+        raise NotVerified(f"weights {path} are absent")
+    if fault is not None:
+        raise Contradiction(f"weights {path}: {fault}")
+    try:
+        own.require_same(record.config)
+    except UserError as unknown:
+        raise NotVerified(str(unknown)) from None
+    _check_name(record)
+    network = assembly.build_model(record.config)
+    try:
+        network.load_state_dict(load(store.read(path)))
+    except (SafetensorError, RuntimeError) as fault_found:
+        raise Contradiction(
+            f"weights {path} do not fit {record.config.model}: {str(fault_found).splitlines()[0]}"
+        ) from None
+    name = record.config.dataset
+    try:
+        bundle = data_set(name, data_dir)
+    except UserError as absent:
+        raise NotVerified(f"its data are absent: {absent}") from None
+    expected = record.data.get(name)
+    if expected not in (None, bundle.sha256):
+        raise Contradiction(
+            f"trained on data {name!r} of sha256 {str(expected)[:16]}…; here it is {bundle.sha256[:16]}…"
+        )
+    used = bundle.limited(record.config.train_images, record.config.test_images)
+    prepared = ready(network, device, record.config.recipe.precision)
+    return Model(prepared, record, used.test_images, used.test_labels, {name: bundle.sha256}, device, data_dir)
+
+
+def _check_name(record: TrialRecord) -> None:
+    """A trial is named by its configuration, as far as this version of the program names them so."""
+    method = record.config.method.split("+")[0]
+    known = record.numerics == NUMERICS_VERSION and method in registry.METHODS.names()
+    if known and not trial_hash(record.config).startswith(record.trial):
+        raise Contradiction("the trial's name is not that of its configuration")
