@@ -25,7 +25,10 @@ def spelled(module: str, *words: str) -> str:
 def store_words(uri: str) -> list[str]:
     """--store, unless the store is the one that every command takes by default; shorter below the working folder."""
     if "://" not in uri:
-        here, place = Path.cwd(), Path(uri).absolute()
+        try:
+            here, place = Path.cwd(), Path(uri).absolute()
+        except OSError:  # the folder in which a Ray job was started may be gone before it ends
+            return ["--store", uri]
         if place == here / DEFAULT_STORE:
             return []
         uri = str(place.relative_to(here)) if place.is_relative_to(here) else str(place)

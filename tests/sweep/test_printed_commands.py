@@ -104,6 +104,11 @@ def test_the_default_store_needs_no_mention_and_one_below_the_folder_is_named_sh
     assert commands.store_words(str(tmp_path / "store")) == []
     assert commands.store_words(str(tmp_path / "runs" / "a")) == ["--store", "runs/a"]
     assert commands.store_words("/elsewhere/store") == ["--store", "/elsewhere/store"]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert commands.store_words("/elsewhere/store") == ["--store", "/elsewhere/store"]
     assert commands.store_words("s3://bucket/x?region=a&b=c") == ["--store", "s3://bucket/x?region=a&b=c"]
 
 
