@@ -54,6 +54,11 @@ class Frames:
     def __init__(self, data: ReportData) -> None:
         self.data = data
 
+    def __repr__(self) -> str:
+        studies = ", ".join(self.data.manifests) or "none"
+        counts = f"{len(self.data.cells)} cells, {len(self.data.evaluations)} evaluations"
+        return f"<Frames of {studies} in {self.data.store.uri}: {counts}; curves() and verdicts() too>"
+
     @cached_property
     def cells(self) -> pd.DataFrame:
         own = self.data.cells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -179,7 +180,6 @@ def _result(store: Store, study: Study, out: Path | None) -> str:
 
 def _command(study: Study) -> str:
     """How this run was started, for records and messages: the words that a user can type again."""
-    program, words = Path(sys.argv[0]), sys.argv[1:]
-    if program.name != "sweep" and program.parent.name != "sweep":  # called from Python
-        words = ["--study", study.name]
-    return commands.spelled("sweep.run", *(words[1:] if words[:1] == ["run"] else words))
+    words = commands.typed("run")
+    started = commands.spelled("sweep.run", *(["--study", study.name] if words is None else words))
+    return os.environ.get(commands.VARIABLE) or started

@@ -61,11 +61,11 @@ def evaluate(
 
     \b
     Examples:
-      sweep evaluate --checkpoint net.pt --model preact_resnet18 --dataset cifar10 --images 0:1000
-      sweep evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
-      sweep evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
-      sweep evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
-      sweep evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
+      python -m sweep.evaluate --checkpoint net.pt --model preact_resnet18 --dataset cifar10 --images 0:1000
+      python -m sweep.evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
+      python -m sweep.evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
+      python -m sweep.evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
+      python -m sweep.evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
     """
     from sweep.store.opening import open_store
 

@@ -27,11 +27,11 @@ Studies (or give a YAML file of your own):
 
 \b
 Examples:
-  sweep run
-  sweep run --study cifar10_rn18 --dry-run
-  sweep run --study cifar10_rn18 --methods at,sovr --seeds 0,1 --set train.epochs=2
-  sweep run --plugin my_loss.py --methods at,my_loss
-  sweep run --study cifar10_wrn --address auto --store s3://bucket/results --yes
+  python -m sweep.run
+  python -m sweep.run --study cifar10_rn18 --dry-run
+  python -m sweep.run --study cifar10_rn18 --methods at,sovr --seeds 0,1 --set train.epochs=2
+  python -m sweep.run --plugin my_loss.py --methods at,my_loss
+  python -m sweep.run --study cifar10_wrn --address auto --store s3://bucket/results --yes
 """
 
 
