@@ -13,7 +13,6 @@ from sweep.store.opening import open_store
 SOURCES = Path(__file__).parent
 CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 NOTE = Path("plots", "made_from.txt")
-CACHE = ".records"  # rows of records that were read before, beside the tables; safe to delete
 
 
 def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str | Path | None) -> str:
@@ -59,6 +58,25 @@ def current_files(out: Path, source: str) -> list[Path]:
     made_from, *names = (out / NOTE).read_text(encoding="utf-8").splitlines() or [""]
     files = [out / name for name in names]
     return files if made_from == source and all(path.exists() for path in files) else []
+
+
+def kept_result(out: Path, study: str, source: str) -> str | None:
+    """The study's result in words, if it was made from this very source."""
+    try:
+        made_from, _, text = _result_file(out, study).read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if made_from == source else None
+
+
+def keep_result(out: Path, study: str, source: str, text: str) -> None:
+    path = _result_file(out, study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{source}\n{text}", encoding="utf-8")
+
+
+def _result_file(out: Path, study: str) -> Path:
+    return out / CACHE / f"result-{study}.txt"
 
 
 def _hashes(folder: Path, *kinds: str) -> list[str]:
