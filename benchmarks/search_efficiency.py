@@ -6,10 +6,11 @@
 Two grids of real trainings, each with every point of the paper's grid (M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0):
 `recorded/digits_grid.json` has held-out PGD accuracies of 18 epochs with drops of the rate after 11 and 15, on three
 training seeds; on it the numbers of candidates were chosen. `recorded/digits_autoattack.json` has held-out accuracies
-under the margin attack, the default objective, and nothing was chosen on it. Twelve searches look up what they would
-have trained, in the space and with the rungs that a study's search has; what each chose is compared with the best of
-the whole grid, in units of the standard error of a value. A value is one training, or the mean of several, as far as
-the grid has seeds; the grid is taken on the same seeds, which change from search to search.
+under the margin attack, the default objective, and nothing was chosen on it; it is searched once all points have two
+seeds. Twelve searches look up what they would have trained, in the space and with the rungs that a study's search has;
+what each chose is compared with the best of the whole grid, in units of the standard error of a value. A value is one
+training, or the mean of several, as far as the grid has seeds; the grid is taken on the same seeds, which change from
+search to search.
 
 The second grid also has AutoAttack's verdicts: how well each objective orders the points as AutoAttack does.
 """
@@ -74,7 +75,7 @@ def grids() -> list[Grid]:
             point: {seed: run["margin"] for seed, run in runs.items()} for point, runs in attacked["runs"].items()
         }
         found.append(Grid("margin", curves, first_drop(recipe, 1)))
-    return found
+    return [grid for grid in found if len(grid.seeds) > 1]  # else no standard error is known
 
 
 def one_search(grid: Grid, seeds: tuple[str, ...], number: int, folder: Path) -> tuple[str, int]:
