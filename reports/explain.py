@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +9,11 @@ from typing import Any
 
 from reports.departures import differing, shipped
 from reports.diff import against_paper
+from reports.known_effects import effect_text, twins
 from reports.measuring import at, command, command_for_paper, settings_of
 from reports.names import attack_name
 from reports.papers.paper import Printed
 from reports.results import Results
-from reports.statistics import Sample, compare
 from reports.tables.markdown import escape, grid
 from reports.tables.table import Key, TableCell, p_text, signed
 from sweep.errors import UserError
@@ -182,7 +181,7 @@ def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator
     if measure != "clean" and of_images and ours != theirs:
         other = results.cell(replace(cell.key, epsilon=theirs))
         run = command(results, subject.cell, "evaluation.epsilon", theirs)
-        effect = _effect(other.sample, cell.sample, f"{study}/{label} at both radii") or _unknown(run)
+        effect = effect_text(other.sample, cell.sample, f"{study}/{label} at both radii") or _unknown(run)
         yield Explained("evaluation.epsilon", f"attack radius {ours} instead of {theirs}", effect)
     shown, wanted = _shown(results, cell), _wanted_checkpoint(results, subject)
     if of_images and shown != wanted and not known & set(SELECTION):
@@ -205,7 +204,7 @@ def _images_effect(results: Results, subject: Subject, every: int) -> str:
             same = {one.trial for one in results.seeds(study, label)} <= trials
             if same and other.sample is not None and results.images([other]) == [every]:
                 where = f"the same trainings on {every:,} images, {study}/{label}"
-                return _effect(other.sample, subject.cell.sample, where)
+                return effect_text(other.sample, subject.cell.sample, where)
     return _unknown(command(results, subject.cell, "evaluation.images", None))
 
 
@@ -242,15 +241,15 @@ def _training_effect(
             return known or _unknown(_selection_command(results, subject))
     values = at(ours, setting), at(theirs, setting)
     own, exact, nearby = f"{subject.study}/{subject.label}", "", ""
-    for one, other, swapped in _twins(results, setting, subject.printed.key.measure):
+    for one, other, swapped in twins(results, setting, subject.printed.key.measure):
         first, second = one.settings, other.settings
         where = f"{other.name} against {one.name}"
         if canonical([at(first, setting), at(second, setting)]) == canonical(list(values)):
-            found = _effect(other.sample, one.sample, where)
+            found = effect_text(other.sample, one.sample, where)
             exact = found if one.name == own else exact or found
         elif not swapped:
             between = f"{at(first, setting)} to {at(second, setting)}, {where}"
-            nearby = nearby or _effect(other.sample, one.sample, between)
+            nearby = nearby or effect_text(other.sample, one.sample, between)
     if exact:
         return exact
     if setting == "selection.protocol":
@@ -263,7 +262,7 @@ def _same_trainings(results: Results, subject: Subject) -> str:
     """At the paper's choice of the epoch, where they kept its weights."""
     cell, wanted = subject.cell, _wanted_checkpoint(results, subject)
     other = results.cell(replace(cell.key, checkpoint=wanted))
-    return _effect(other.sample, cell.sample, f"the same trainings at {wanted} against {_shown(results, cell)}")
+    return effect_text(other.sample, cell.sample, f"the same trainings at {wanted} against {_shown(results, cell)}")
 
 
 def _selection_command(results: Results, subject: Subject) -> str:
@@ -278,56 +277,7 @@ def _wanted_checkpoint(results: Results, subject: Subject) -> str:
     return subject.printed.key.checkpoint or results.paper.checkpoint
 
 
-def _effect(theirs: Sample | None, ours: Sample | None, where: str) -> str:
-    """'' where one of the two is not there."""
-    if theirs is None or ours is None:
-        return ""
-    found = compare(theirs, ours)
-    interval = "" if found.low is None or found.high is None else f", 95 % {signed(found.low)} to {signed(found.high)}"
-    return f"{signed(found.difference)} ({escape(where)}{interval}; n = {theirs.n} and {ours.n})"
-
-
 def _unknown(command: str) -> str:
     if not command.startswith("python"):
         return f"unknown; {command}"
     return f"unknown; this command would measure it: `{command}`".replace("|", "\\|")
-
-
-@dataclass(frozen=True)
-class _Known:
-    name: str
-    settings: dict[str, Any]
-    sample: Sample
-
-
-def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Known, _Known, bool]]:
-    """Pairs of cells of the store that differ in this setting alone, each in both orders; the second time swapped."""
-    groups: dict[str, list[_Known]] = {}
-    for study, labels in results.labels.items():
-        for label in labels:
-            if label in results.configs(study):
-                sample = results.cell(Key(study, label, measure)).sample
-                settings = settings_of(results, study, label)
-                if sample is not None:
-                    # What is measured must agree too: the radius, and the rule that chose the epoch.
-                    kept, checkpoint = _without(settings, setting), results.shown_checkpoint(study)
-                    if setting in ("selection.validation", "selection.protocol"):  # another rule chooses the epoch
-                        kept, checkpoint = _without(kept, "selection.protocol"), ""
-                    rest = [kept, results.epsilon(study), checkpoint]
-                    group = groups.setdefault(json.dumps(canonical(rest), sort_keys=True), [])
-                    group.append(_Known(f"{study}/{label}", settings, sample))
-    for group in groups.values():
-        for place, one in enumerate(group):
-            for other in group[place + 1 :]:
-                if canonical(at(one.settings, setting)) != canonical(at(other.settings, setting)):
-                    yield one, other, False
-                    yield other, one, True
-
-
-def _without(settings: Mapping[str, Any], setting: str) -> dict[str, Any]:
-    """All that could move a number but this."""
-    name, _, rest = setting.partition(".")
-    kept = {key: value for key, value in settings.items() if key not in (name, "seed", "margins")}
-    if rest and isinstance(settings.get(name), Mapping):
-        kept[name] = _without(settings[name], rest)
-    return kept
