@@ -61,6 +61,25 @@ def current_files(out: Path, source: str) -> list[Path]:
     return files if made_from == source and all(path.exists() for path in files) else []
 
 
+def kept_result(out: Path, study: str, source: str) -> str | None:
+    """The study's result in words, if it was made from this very source."""
+    try:
+        made_from, _, text = _result_file(out, study).read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if made_from == source else None
+
+
+def keep_result(out: Path, study: str, source: str, text: str) -> None:
+    path = _result_file(out, study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{source}\n{text}", encoding="utf-8")
+
+
+def _result_file(out: Path, study: str) -> Path:
+    return out / CACHE / f"result-{study}.txt"
+
+
 def _hashes(folder: Path, *kinds: str) -> list[str]:
     """Of these files alone: a report may be written to the folder of the code, as by default."""
     paths = sorted({path for kind in kinds for path in folder.rglob(kind)})
