@@ -24,6 +24,7 @@ def new(
     seeds: Annotated[str, typer.Option(help="E.g. 0,1 or 0-9.")] = "0-2",
 ) -> None:
     """Write a study of your own to start from. Every value is written out with what it means; it runs as it is."""
+    from sweep.store.files import write_text
     from sweep.studies.model import Study
     from sweep.studies.options import parse_names, parse_seeds
     from sweep.studies.skeleton import skeleton
@@ -34,7 +35,7 @@ def new(
         raise UserError(f"{file} is there already; give another name, or delete it first")
     text = skeleton(file, dataset, parse_names(methods), model, epochs, parse_seeds(seeds))
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    write_text(file, text)
     Study.load(file)
     word = shlex.quote(str(file))
     typer.echo(f"written: {file}")
