@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.store import layout
+from sweep.store.files import write_text
 from sweep.store.opening import open_store
 
 SOURCES = Path(__file__).parent
@@ -49,7 +50,7 @@ def _paper_folders(manifest: bytes) -> list[Path]:
 
 def write_note(out: Path, source: str, files: Sequence[Path]) -> None:
     names = [path.relative_to(out).as_posix() for path in files]
-    (out / NOTE).write_text("\n".join([source, *names]) + "\n", encoding="utf-8")
+    write_text(out / NOTE, "\n".join([source, *names]) + "\n")
 
 
 def current_files(out: Path, source: str) -> list[Path]:

@@ -13,6 +13,7 @@ from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from reports.tables.table import Table
+from sweep.store.files import write_text
 from sweep.store.folder import make_folder
 from sweep.store.leases import held
 
@@ -78,5 +79,5 @@ def _with_cells(data: ReportData) -> ReportData:
 
 
 def _text(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path

@@ -67,6 +67,7 @@ def evaluate(
       python -m sweep.evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
       python -m sweep.evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
     """
+    from sweep.store.files import write_text
     from sweep.store.opening import open_store
 
     opened = open_store(store)
@@ -104,7 +105,7 @@ def evaluate(
 
     found = scores(opened, options, say)
     if output is not None:
-        output.write_text(found.json() + "\n", encoding="utf-8")
+        write_text(output, found.json() + "\n")
     typer.echo(found.json() if as_json else found.text())
 
 

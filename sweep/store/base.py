@@ -228,9 +228,12 @@ class Store:
         """Move what cannot be trusted out of the way, so that it counts as missing; returns where it is now."""
         number = 1 + sum(entry.path.startswith(f"{layout.BROKEN}/{path}.") for entry in self.entries(layout.BROKEN))
         place = f"{layout.BROKEN}/{path}.{number}"
+        self._move(path, place)
+        return place
+
+    def _move(self, path: str, place: str) -> None:
         self.write(place, self.read(path))
         self.delete(path)
-        return place
 
     def usable(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
         """None where it is absent or broken: it is to be made, and written over what is there.

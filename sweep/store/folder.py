@@ -43,9 +43,20 @@ class FolderStore(Store):
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except OSError as fault:
+            target.unlink(missing_ok=True)  # ours alone: half of it would keep others away
+            fault.filename = str(target)
+            raise
         return True
+
+    def _move(self, path: str, place: str) -> None:
+        """Also where no byte fits on the disk, or none can be read from it."""
+        target = self._at(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self._at(path), target)
 
     def exists(self, path: str) -> bool:
         return self._at(path).is_file()
