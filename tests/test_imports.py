@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LEAVES = ("sweep.errors", "sweep.listing")
+LEAVES = ("sweep.errors", "sweep.listing", "sweep.bulk")
 NAMES = "application run decide plan status explain new evaluate check submit upkeep merge verify_store cli __main__"
 COMMANDS = (*(f"sweep.{name}" for name in NAMES.split()), "reports.__main__")
 # Each may import those before it; reports stand aside.

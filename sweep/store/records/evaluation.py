@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Provenance, Record
 from sweep.store.verdicts import count_true, packed, unpack
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class EvaluationRecord(Provenance, Record):
