@@ -46,7 +46,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     _set_broken_aside(store)
     delete_dead(store)
     _set_damaged_weights_aside(study, store)
-    note = older_note(store)
+    note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
     if is_complete(study, store, options.retry_failed):

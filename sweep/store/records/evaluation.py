@@ -6,15 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Provenance, Record
 from sweep.store.verdicts import count_true, packed, unpack, unpack_distances
 from trainers.values import as_float
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class KeptFile(Part):
