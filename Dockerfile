@@ -11,6 +11,7 @@ COPY search_spaces search_spaces
 COPY trainers trainers
 COPY sweep sweep
 COPY reports reports
+COPY robustsweep robustsweep
 RUN pip install --constraint constraints.txt '.[cluster]'
 
 FROM core AS ci

@@ -25,7 +25,8 @@ def fingerprint(store_uri: str | Path, studies: Sequence[str] | None, paper: str
     facts = [f"{store.uri} {studies} {paper}", *_hashes(SOURCES, "*.py", "*.yaml", "templates/*")]
     if paper is not None:
         facts += _hashes(Path(paper), "*.yaml")
-    for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS):
+    folders = (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.SEARCHES, layout.DECISIONS)
+    for folder in (*folders, layout.TRANSFERS):
         facts += sorted(
             f"{entry.path} {entry.size} {entry.modified}"
             for entry in store.entries(folder)
@@ -59,6 +60,25 @@ def current_files(out: Path, source: str) -> list[Path]:
     made_from, *names = (out / NOTE).read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     files = [out / name for name in names]
     return files if made_from == source and all(path.exists() for path in files) else []
+
+
+def kept_result(out: Path, study: str, source: str) -> str | None:
+    """The study's result in words, if it was made from this very source."""
+    try:
+        made_from, _, text = _result_file(out, study).read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if made_from == source else None
+
+
+def keep_result(out: Path, study: str, source: str, text: str) -> None:
+    path = _result_file(out, study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{source}\n{text}", encoding="utf-8")
+
+
+def _result_file(out: Path, study: str) -> Path:
+    return out / CACHE / f"result-{study}.txt"
 
 
 def _hashes(folder: Path, *kinds: str) -> list[str]:

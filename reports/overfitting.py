@@ -92,7 +92,8 @@ def cell(results: Results, decline: Decline, label: str) -> TableCell:
     key = Key(decline.study, label, f"overfitting-{decline.way}", results.epsilon(decline.study), decline.best)
     empty = results.cell(replace(key, measure="clean"))
     sample, seeds = decline.sample(label), tuple(sorted(decline.pairs.get(label, ())))
-    return replace(empty, key=key, sample=sample, seeds=seeds, warned=False, rounding=WithInterval())
+    made = replace(empty, key=key, sample=sample, seeds=seeds, warned=False, rounding=WithInterval())
+    return replace(made, planned=0, near_chance=0) if results.from_outside(decline.study, label) else made
 
 
 def _best_checkpoint(results: Results, study: str) -> str | None:

@@ -19,6 +19,7 @@ from reports.planned import Planned
 from reports.scores import Score, Scores
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
+from reports.store.rows import OUTSIDE
 from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
 from sweep.store.records.manifest import PlannedAttack
@@ -152,6 +153,14 @@ class Results:
     def _trainings(self, study: str) -> Iterator[Planned]:
         return (one for label in self.labels[study] for one in self.seeds(study, label))
 
+    def from_outside(self, study: str, label: str) -> bool:
+        """Whether it is a model from elsewhere, of whose training nothing is known."""
+        return self.methods[study, label] == OUTSIDE
+
+    def trainings(self, study: str) -> list[Planned]:
+        own = [label for label in self.labels[study] if not self.from_outside(study, label)]
+        return [one for label in own for one in self.seeds(study, label)]
+
     def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
         """Name and radius of every attack some trial of the study was evaluated with; pgd-20@l1 is in a norm other
         than the study's."""
@@ -244,7 +253,7 @@ class Results:
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}
-        warned = False
+        warned, of_training = False, key.measure in ("margin", "margin_ratio", *DIAGNOSTICS)
         for planned in seeds:
             # A collapsed trial is counted and marked, but its chance accuracy is not averaged into a method's.
             if planned.status != "done":
@@ -256,7 +265,7 @@ class Results:
         return TableCell(
             key,
             Sample.of([values[seed] for seed in sorted(values)]) if values else None,
-            planned=len(seeds),
+            planned=0 if of_training and self.from_outside(key.study, label) else len(seeds),
             warned=warned,
             collapsed=sum(planned.status == "collapsed" for planned in seeds),
             failed=sum(planned.status == "failed" for planned in seeds),

@@ -13,6 +13,7 @@ import sweep.retry
 import sweep.run
 import sweep.status
 import sweep.submit
+import sweep.transfer
 import sweep.verify
 import sweep.verify_store  # noqa: F401
 from sweep.application import main

@@ -61,11 +61,11 @@ def evaluate(
 
     \b
     Examples:
-      sweep evaluate --checkpoint net.pt --model preact_resnet18 --dataset cifar10 --images 0:1000
-      sweep evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
-      sweep evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
-      sweep evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
-      sweep evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
+      python -m sweep.evaluate --checkpoint net.pt --model preact_resnet18 --dataset cifar10 --images 0:1000
+      python -m sweep.evaluate --checkpoint net.safetensors --model my_net.py:build --dataset svhn --attacks autoattack
+      python -m sweep.evaluate --checkpoint 3f2a…/best_test --attacks components --epsilon 8/255
+      python -m sweep.evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
+      python -m sweep.evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
     """
     from sweep.store.files import write_text
     from sweep.store.opening import open_store
@@ -78,7 +78,7 @@ def evaluate(
     from sweep.studies import own
 
     # The network of weights from elsewhere is made from its file there; that of a trial is known by its name.
-    dataset = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
+    dataset, _ = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
     options = EvaluateOptions(
         checkpoint=checkpoint,
         model=model,

@@ -31,6 +31,7 @@ def submit(
     seeds: application.SeedsOption = None,
     budget: application.BudgetOption = None,
     plugin: application.PluginOption = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the sweep. Repeatable.")] = None,
     token: Annotated[
         str, typer.Option(envvar="RAY_AUTH_TOKEN_PATH", help="File with the cluster's token.")
@@ -109,6 +110,7 @@ def submit(
         sbatch=sbatch,
         modules=tuple(module or ()),
         array=array,
+        retry_failed=retry_failed,
     )
     files = {way: path for way, path in (("slurm", slurm), ("kuberay", kuberay)) if path is not None}
     submission.check(options, [*files, *(["address"] if address else [])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,8 @@ from sweep.application import app
 from sweep.errors import FAILED, UserError
 
 if TYPE_CHECKING:
-    from sweep.evaluation.proof import Proof
+    from sweep.evaluation.proof import Proof as AnyProof
+    from sweep.evaluation.verifying import TransferProof
     from sweep.store.base import Store
     from sweep.store.encoding import BrokenRecord
 
@@ -48,21 +49,22 @@ def verify(
 
     \b
     Examples:
-      sweep verify
-      sweep verify --store downloaded/results --study cifar10_small --data-dir data
-      sweep verify --json > proof.json
+      python -m sweep.verify
+      python -m sweep.verify --store downloaded/results --study cifar10_small --data-dir data
+      python -m sweep.verify --json > proof.json
     """
     from sweep.store.opening import existing_store
 
     opened = existing_store(store)
     wanted = _wanted(opened, study)
-    from sweep.evaluation.proof import verified  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.proof import Proof  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.verifying import verified
     from sweep.studies import own
 
     own.register_named(model, dataset)
     broken: list[BrokenRecord] = []
     shown: Counter[str] = Counter()
-    proofs: list[Proof] = []
+    proofs: list[AnyProof | TransferProof] = []
     for title, found in verified(opened, wanted, data_dir, device, broken.append):
         if not as_json:
             sys.stdout.write("\n".join([title, *(f"  {proof.line()}" for proof in found)]) + "\n")
@@ -72,7 +74,8 @@ def verify(
     shown["failed"] += len(broken)
     if as_json:
         content = {
-            "evaluations": [{**vars(proof), "status": proof.status} for proof in proofs],
+            "evaluations": [_content(one) for one in proofs if isinstance(one, Proof)],
+            "transfers": [_content(one) for one in proofs if not isinstance(one, Proof)],
             "broken": [{"record": fault.path, "reason": fault.reason} for fault in broken],
         }
         sys.stdout.write(json.dumps(content, indent=2, sort_keys=True) + "\n")
@@ -114,8 +117,12 @@ def _wanted(store: Store, study: str | None) -> dict[str, list[str]]:
     return found
 
 
+def _content(proof: AnyProof | TransferProof) -> dict[str, Any]:
+    return {**vars(proof), "status": proof.status}
+
+
 def _summary(counts: Counter[str]) -> str:
-    total = listing.count(sum(counts.values()), "evaluation")
+    total = listing.count(sum(counts.values()), "check")
     parts = [f"{counts[status]:,} {status}" for status in ("confirmed", "not verified", "failed") if counts[status]]
     return f"{total}: {', '.join(parts) or 'nothing to check'}"
 

@@ -12,6 +12,7 @@ from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
 from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import CandidateEntry, CandidateRecord, SearchRecord
+from sweep.store.records.transfer import Transfer, TransferRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.store.verdicts import pack
 from trainers.attack import EvaluationAttack
@@ -125,6 +126,22 @@ def decision_record(trial: str = TRIAL, **changes: Any) -> DecisionRecord:
 def row_record(label: str = "Madry-CNN", **changes: Any) -> RowRecord:
     facts = {"study": "small", "display": "Madry CNN", "subject": f"outside-{TRIAL}", "checkpoint": "outside"}
     return RowRecord(label=label, **{**facts, **changes})
+
+
+def transfer_record(trial: str = TRIAL, **changes: Any) -> TransferRecord:
+    tried, fooled = first_survive(0.5, 20), first_survive(0.1, 20)
+    one = Transfer(
+        trial="cd" * 32,
+        checkpoint="best_test",
+        attack="pgd-20-8_255-01234567",
+        sha256="d" * 64,
+        images=20,
+        right=18,
+        tried=pack(tried),
+        fooled=pack(fooled),
+    )
+    facts = {"checkpoint": "best_test", "weights": "c" * 64, "norm": "linf", "epsilon": "8/255", "transfers": (one,)}
+    return TransferRecord(trial=trial, **{**facts, **changes})
 
 
 def manifest(name: str = "small", **changes: Any) -> Manifest:

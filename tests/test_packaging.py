@@ -15,7 +15,9 @@ from tests.patience import patience
 from tests.sweep.tiny_study import TINY
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
+PACKAGES = [name.rstrip("*") for name in SETTINGS["tool"]["setuptools"]["packages"]["find"]["include"]]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def installed(tmp_path_factory):
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("sweep", "trainers", "search_spaces", "reports"):
+    for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "plots", ".records"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(source)]
@@ -53,7 +55,7 @@ def run(installed, folder, *words):
 
 
 def test_every_file_that_is_no_code_is_in_the_wheel(installed):
-    for top in ("sweep", "trainers", "search_spaces", "reports"):
+    for top in PACKAGES:
         kinds = (".py", ".yaml", ".sbatch", ".html", ".css", ".js")
         files = [path for path in (ROOT / top).rglob("*") if path.suffix in kinds and "plots" not in path.parts]
         made = {"report.html"}  # a report may have been written beside its code
@@ -93,10 +95,4 @@ def test_the_dockerfile_copies_what_there_is_and_uses_a_python_that_was_tried():
     assert set(re.findall(r"^FROM python:([\d.]+)", text, re.MULTILINE)) == {"3.11"}
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert copied and all((ROOT / word).exists() for word in copied)
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} & {
-        "sweep",
-        "trainers",
-        "search_spaces",
-        "reports",
-    }
-    assert packages <= set(copied) and text.rstrip().endswith("FROM core")
+    assert len(PACKAGES) == 5 and set(PACKAGES) <= set(copied) and text.rstrip().endswith("FROM core")

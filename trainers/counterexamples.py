@@ -25,8 +25,8 @@ BALL_TOLERANCE, PIXEL_TOLERANCE = 1e-5, 1e-7
 # it is free, and a perturbation that was found shorter fools more clearly when it is as long as it may be.
 FORMS: dict[NormName, tuple[tuple[int, bool], ...]] = {
     "linf": ((SIGNS, True), (3, True), (15, True), (127, True)),
-    "l2": ((7, True), (127, True), (127, False)),
-    "l1": ((7, True), (127, True), (127, False)),
+    "l2": ((2, True), (7, True), (127, True), (127, False)),
+    "l1": ((2, True), (7, True), (127, True), (127, False)),
 }
 
 

@@ -198,12 +198,14 @@ def evaluate_phase(
                 kept.append(_proof(model, batch, wanted, one, attack, first))
             found.append(replace(one, adversarial=None))  # of one batch at a time
     clean = [one.clean.cpu() for one in found if one.clean is not None]
+    distances = [one.distances.cpu() for one in found if one.distances is not None]
     warnings = joined_warnings([warning for one in found for warning in one.warnings])
     return Verdicts(
         torch.cat([one.correct.cpu() for one in found]),
         torch.cat(clean) if clean else None,
         warnings,
         counterexamples=joined(part for part in kept if part is not None) if kept and None not in kept else None,
+        distances=torch.cat(distances) if distances else None,
     )
 
 
@@ -256,4 +258,5 @@ def evaluate_attack(
         clean = found.clean if clean is None else clean
         alive[where] = found.correct
         warnings += found.warnings
-    return Verdicts(alive, clean, joined_warnings(warnings))
+    distances = found.distances if len(attack.phases) == 1 else None
+    return Verdicts(alive, clean, joined_warnings(warnings), distances=distances)

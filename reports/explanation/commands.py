@@ -1,65 +1,86 @@
-"""The command that computes our cell again with one setting as the paper has it."""
+"""Commands that measure what one setting of a cell is worth: the cell again, with that setting as another has it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from reports.departures import differing, shipped
 from reports.explanation.settings import settings_of, value_at
-from reports.explanation.subject import Subject
 from reports.results import Results
 from reports.significance import seed_list
+from reports.tables.table import TableCell
 from sweep.commands import given, only, run, spelled, store_words
 from sweep.store.encoding import canonical
+from sweep.studies.check_search import SEARCHED
 from sweep.studies.written import written_study
 
+Changes = list[tuple[str, Any]]  # settings and their values
 
-def command(results: Results, subject: Subject, setting: str, value: Any) -> str:
-    """Our cell again with one setting as the paper has it, under a name of its own: our columns stay.
 
-    Where the setting is one of the evaluation, the trainings are those in the store.
+def command(results: Results, cell: TableCell, setting: str, value: Any) -> str:
+    """Our cell again with one setting changed, under a name of its own: our columns stay.
+
+    Where the setting is one of the evaluation, the trainings are those in the store. A searched column is its method's
+    with the values that were chosen.
     """
-    study, label = subject.study, subject.label
+    study, label = cell.key.study, cell.label
     name, changes = f"{study}_{setting.replace('.', '_')}", [(setting, value)]
-    theirs, mine = shipped(study, label), settings_of(results, study, label)
-    changed = {setting for setting, _ in changes}
+    mine = settings_of(results, study, label)
     if ("selection.validation", 0) in changes and mine["selection"]["protocol"] == "heldout":
-        changes = [*changes, ("selection.protocol", "paper")]  # nothing is held out that could choose the epoch
+        changes.append(("selection.protocol", "paper"))  # nothing is held out that could choose the epoch
+    if label in results.searches(study):
+        label, name = label.removesuffix(SEARCHED), f"{name}_{label}"
+    theirs = shipped(study, label)
     if theirs is None:
-        return _from_record(results, subject, changes, name)
-    kept = [(setting, value_at(mine, setting)) for setting in differing(theirs, mine) if setting not in changed]
-    values = theirs["hyperparameters"]
-    for key, used in mine["hyperparameters"].items():
-        if f"hyperparameters.{key}" not in changed and canonical(values.get(key)) != canonical(used):
-            kept.append((f"hyperparameters.{key}", used))
+        chosen = [] if label == cell.label else _values(mine, {}, setting)
+        return _from_record(results, cell, label, [*chosen, *changes], name)
+    kept = [(one, value_at(mine, one)) for one in differing(theirs, mine) if one != setting]
+    kept += _values(mine, theirs, setting)
     evaluation, usual = results.data.manifests[study].study.get("evaluation") or {}, written_study(study).evaluation
     for key, used in usual.model_dump(mode="json").items():
-        if evaluation.get(key, used) != used and f"evaluation.{key}" not in changed:
+        if evaluation.get(key, used) != used and f"evaluation.{key}" != setting:
             kept.append((f"evaluation.{key}", evaluation[key]))
-    words = ["--study", study, *_places(results, study), *_run_words(subject), "--set", f"name={name}"]
+    words = ["--study", study, *_places(results, study), *_run_words(cell, label), "--set", f"name={name}"]
     if label in written_study(study).searches():
-        words += ["--set", f"search.{label}.pin=true"]
-    for setting, value in (*kept, *changes):
-        words += ["--set", f"{_study_key(study, label, setting)}={json.dumps(value)}"]
+        words += _pinned(label)
+    for key, used in (*kept, *changes):
+        words += ["--set", f"{_study_key(study, label, key)}={json.dumps(used)}"]
     return spelled("sweep.run", *words, *store_words(results.data.store.uri))
 
 
-def _from_record(results: Results, subject: Subject, changes: list[tuple[str, Any]], name: str) -> str:
+def _values(mine: Mapping[str, Any], theirs: Mapping[str, Any], setting: str) -> Changes:
+    """Hyperparameters that differ from those written, the changed one aside."""
+    written = theirs.get("hyperparameters", {})
+    return [
+        (f"hyperparameters.{key}", used)
+        for key, used in mine["hyperparameters"].items()
+        if f"hyperparameters.{key}" != setting and (key not in written or canonical(written[key]) != canonical(used))
+    ]
+
+
+def _from_record(results: Results, cell: TableCell, label: str, changes: Changes, name: str) -> str:
     """Of a study that is not shipped: the command that made the trial, with the changes after it."""
-    cells, manifest = results.data.cells, results.data.manifests[subject.study]
-    made = cells[(cells["study"] == subject.study) & (cells["label"] == subject.label)]["command"]
+    study, cells = cell.key.study, results.data.cells
+    made = cells[(cells["study"] == study) & (cells["label"] == cell.label)]["command"]
     trained = next((command for command in made if isinstance(command, str) and "--study" in command), None)
-    known = manifest.command or trained
-    settings = [f"{_study_key(None, subject.label, setting)}={json.dumps(value)}" for setting, value in changes]
+    known = results.data.manifests[study].command or trained
+    settings = [f"{_study_key(None, label, setting)}={json.dumps(value)}" for setting, value in changes]
     if known is None:
         return f"a copy of the study's file named {name}, with {', '.join(settings)}, would measure it"
-    words = [*_run_words(subject), "--set", f"name={name}", *(word for one in settings for word in ("--set", one))]
-    return run(subject.study, known, results.data.store.uri, *words)
+    words = [*_run_words(cell, label), "--set", f"name={name}", *(word for one in settings for word in ("--set", one))]
+    if label != cell.label:
+        words += _pinned(label)
+    return run(study, known, results.data.store.uri, *words)
 
 
-def _run_words(subject: Subject) -> list[str]:
-    return ["--methods", subject.label, "--seeds", seed_list(list(subject.cell.seeds))]
+def _pinned(label: str) -> list[str]:
+    return ["--set", f"search.{label}.pin=true"]
+
+
+def _run_words(cell: TableCell, label: str) -> list[str]:
+    return ["--methods", label, "--seeds", seed_list(list(cell.seeds))]
 
 
 def _places(results: Results, study: str) -> list[str]:

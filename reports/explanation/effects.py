@@ -30,33 +30,46 @@ def training_effect(
             f"unknown, and no setting that can be changed alone; this command would measure the paper's cell: `{run}`"
         )
     if setting in SELECTION:
-        return selection_effect(results, subject)
+        known = same_trainings(results, subject)
+        if known or setting != "selection.protocol":
+            return known or unknown(selection_command(results, subject))
     values = value_at(ours, setting), value_at(theirs, setting)
-    exact, nearby = "", ""
+    own, exact, nearby = f"{subject.study}/{subject.label}", "", ""
     for one, other, swapped in _twins(results, setting, subject.printed.key.measure):
         first, second = one.settings, other.settings
         where = f"{other.name} against {one.name}"
         if canonical([value_at(first, setting), value_at(second, setting)]) == canonical(list(values)):
-            exact = exact or effect_of(other.sample, one.sample, where)
+            found = effect_of(other.sample, one.sample, where)
+            exact = found if one.name == own else exact or found
         elif not swapped:
             between = f"{value_at(first, setting)} to {value_at(second, setting)}, {where}"
             nearby = nearby or effect_of(other.sample, one.sample, between)
-    return exact or unknown(command(results, subject, setting, values[1])) + (
-        f"; at other values: {nearby}" if nearby else ""
-    )
+    if exact:
+        return exact
+    if setting == "selection.protocol":
+        return unknown(selection_command(results, subject))
+    others = f"; at other values: {nearby}" if nearby else ""
+    return unknown(command(results, subject.cell, setting, values[1])) + others
 
 
-def selection_effect(results: Results, subject: Subject) -> str:
-    """The same trainings at the paper's choice of the epoch; weights that they did not keep need another training."""
-    cell = subject.cell
-    wanted = subject.printed.key.checkpoint or results.paper.checkpoint
+def same_trainings(results: Results, subject: Subject) -> str:
+    """At the paper's choice of the epoch, where they kept its weights."""
+    cell, wanted = subject.cell, wanted_checkpoint(results, subject)
     other = results.cell(replace(cell.key, checkpoint=wanted))
     where = f"the same trainings at {wanted} against {shown_checkpoint(results, cell)}"
-    if results.protocol(cell.key.study) == "heldout" and wanted == "best_test":
-        run = command(results, subject, "selection.protocol", "paper")
-    else:
-        run = command(results, subject, "evaluation.checkpoints", ["headline", wanted])
-    return effect_of(other.sample, cell.sample, where) or unknown(run)
+    return effect_of(other.sample, cell.sample, where)
+
+
+def selection_command(results: Results, subject: Subject) -> str:
+    """Weights that the trainings did not keep need another training."""
+    wanted = wanted_checkpoint(results, subject)
+    if results.protocol(subject.study) == "heldout" and wanted == "best_test":
+        return command(results, subject.cell, "selection.protocol", "paper")
+    return command(results, subject.cell, "evaluation.checkpoints", ["headline", wanted])
+
+
+def wanted_checkpoint(results: Results, subject: Subject) -> str:
+    return subject.printed.key.checkpoint or results.paper.checkpoint
 
 
 def effect_of(theirs: Sample | None, ours: Sample | None, where: str) -> str:
@@ -96,7 +109,7 @@ def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Know
                 if sample is not None:
                     # What is measured must agree too: the radius, and the rule that chose the epoch.
                     kept, checkpoint = without(settings, setting), results.shown_checkpoint(study)
-                    if setting == "selection.validation":  # without held-out images, another rule chooses the epoch
+                    if setting in ("selection.validation", "selection.protocol"):  # another rule chooses the epoch
                         kept, checkpoint = without(kept, "selection.protocol"), ""
                     rest = [kept, results.epsilon(study), checkpoint]
                     group = groups.setdefault(json.dumps(canonical(rest), sort_keys=True), [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,12 @@ from reports.explanation.commands import command
 from reports.explanation.effects import (
     SELECTION,
     effect_of,
-    selection_effect,
+    same_trainings,
+    selection_command,
     shown_checkpoint,
     training_effect,
     unknown,
+    wanted_checkpoint,
 )
 from reports.explanation.settings import settings_of
 from reports.explanation.subject import Subject, find
@@ -74,6 +76,7 @@ def explained(results: Results, subject: Subject) -> list[Explained]:
     found = []
     if theirs is not None and ours is not None:
         mine = settings_of(results, subject.study, subject.label)
+        theirs, mine = _said_alike(theirs, mine), _said_alike(mine, theirs)
         for setting, words in differing(theirs, mine).items():
             effect = training_effect(results, subject, setting, mine, theirs)
             found.append(Explained(setting, words, effect))
@@ -81,6 +84,19 @@ def explained(results: Results, subject: Subject) -> list[Explained]:
     found += _evaluation(results, subject, {one.setting for one in found})
     found += _seeds(subject)
     return found
+
+
+def _said_alike(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """`start: method` and `start: gauss` are the same attack of a method that starts so: its words for both."""
+    attack, said = one["recipe"]["attack"], other["recipe"]["attack"]
+    unsaid = [name for name in ("start", "mode") if attack[name] == "method" != said[name]]
+    if not unsaid:
+        return one
+    from trainers import composition  # with torch, which most cells do without
+
+    method = composition.method_of(one["method"])
+    attack = {**attack, **{name: getattr(method, name) for name in unsaid}}
+    return {**one, "recipe": {**one["recipe"], "attack": attack}}
 
 
 def _hyperparameters(
@@ -106,12 +122,13 @@ def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator
     )
     if measure != "clean" and of_images and ours != theirs:
         other = results.cell(replace(cell.key, epsilon=theirs))
-        run = command(results, subject, "evaluation.epsilon", theirs)
+        run = command(results, subject.cell, "evaluation.epsilon", theirs)
         effect = effect_of(other.sample, cell.sample, f"{study}/{label} at both radii") or unknown(run)
         yield Explained("evaluation.epsilon", f"attack radius {ours} instead of {theirs}", effect)
-    shown, wanted = shown_checkpoint(results, cell), printed.key.checkpoint or results.paper.checkpoint
+    shown, wanted = shown_checkpoint(results, cell), wanted_checkpoint(results, subject)
     if of_images and shown != wanted and not known & set(SELECTION):
-        yield Explained("checkpoint", f"checkpoint {shown} instead of {wanted}", selection_effect(results, subject))
+        effect = same_trainings(results, subject) or unknown(selection_command(results, subject))
+        yield Explained("checkpoint", f"checkpoint {shown} instead of {wanted}", effect)
     dataset = results.data.manifests[study].dataset
     images = results.images([cell]) if of_images else []
     every = dataset_facts(dataset).test_images if dataset in dataset_names() else None
@@ -130,7 +147,7 @@ def _images_effect(results: Results, subject: Subject, every: int) -> str:
             if same and other.sample is not None and results.images([other]) == [every]:
                 where = f"the same trainings on {every:,} images, {study}/{label}"
                 return effect_of(other.sample, subject.cell.sample, where)
-    return unknown(command(results, subject, "evaluation.images", None))
+    return unknown(command(results, subject.cell, "evaluation.images", None))
 
 
 def _seeds(subject: Subject) -> Iterator[Explained]:

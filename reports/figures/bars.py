@@ -36,7 +36,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     attacks = [attack for attack in ATTACKS if any(read(method, attack[0]).size for method in methods)]
     if not any(attack[0] in COMPONENTS for attack in attacks):
         raise Missing(
-            "no evaluation with AutoAttack or its components", study.command("--set", "evaluation.suite=components")
+            "no evaluation with AutoAttack or its components", study.data.suite_command(study.name, "components")
         )
     rows, columns = style.grid_shape(len(methods), PER_ROW)
     figure, axes = style.canvas(style.width(0.6 + 1.3 * columns), 0.5 + 1.9 * rows, rows, 1, sharey=True)

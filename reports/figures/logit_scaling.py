@@ -14,7 +14,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     scales = _scales(study)
     methods = [method for method in study.adversarial_methods if any(method.accuracies(name).size for name in scales)]
     if not methods:
-        raise Missing("no evaluation with scaled logits", study.command("--set", "evaluation.suite=logit_scaling"))
+        raise Missing("no evaluation with scaled logits", study.data.suite_command(study.name, "logit_scaling"))
     figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]
     for method in methods:

@@ -26,7 +26,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     if {kind[method.method] for method in found} != {0, 1}:
         raise Missing(
             f"the mean margin over training is needed for {ratio.under.words} and for {ratio.over.words}",
-            study.command("--set", "margins=true"),
+            study.command(),
         )
     figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]

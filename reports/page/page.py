@@ -204,7 +204,7 @@ def _study_of(table: Table) -> str | None:
 
 
 def _facts(results: Results, study: str) -> dict[str, Any]:
-    planned = [one for label in results.labels[study] for one in results.seeds(study, label)]
+    planned = results.trainings(study)
     return {
         "protocol": results.protocol(study),
         "checkpoint": results.data.headline(study),

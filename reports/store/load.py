@@ -40,6 +40,7 @@ from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import Record
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import SearchRecord
+from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.store.verdicts import unpack
 
@@ -78,6 +79,7 @@ class ReportData:
     problems: list[Problem] = field(default_factory=list)
     decisions: tuple[DecisionRecord, ...] = ()
     _diagnostics: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _transfers: frozenset[str] = frozenset()
 
     @cached_property
     def _settings(self) -> dict[str, dict[str, Any]]:
@@ -87,6 +89,12 @@ class ReportData:
         """What a user types to run the study again in this store, as it was run last."""
         known = self.manifests.get(study)
         return commands.run(study, known.command if known else None, self.store.uri, *words)
+
+    def suite_command(self, study: str, suite: str) -> str:
+        """The run that measures this suite: attacks that the study lists would stand in its way."""
+        known = self.manifests.get(study)
+        instead = ["--set", "evaluation.attacks=[]"] if known and known.evaluation.attacks else []
+        return self.run_command(study, *instead, "--set", f"evaluation.suite={suite}")
 
     def headline(self, study: str) -> str:
         """The checkpoint that the study's tables show unless another is asked for."""
@@ -101,6 +109,11 @@ class ReportData:
         """Per test image: does the model survive the attack? `path` is a row of `evaluations`; empty when gone."""
         record = self._record(EvaluationRecord, path)
         return record.survivors if record else np.zeros(0, dtype=bool)
+
+    def distances(self, path: str) -> np.ndarray:
+        """Per test image: how far away the model was fooled; empty when gone, or of an attack that does not look."""
+        record = self._record(EvaluationRecord, path)
+        return np.zeros(0) if record is None or record.distances is None else record.fooled_at
 
     def settings(self, path: str) -> dict[str, Any]:
         """How the attack of such a row describes itself."""
@@ -133,6 +146,22 @@ class ReportData:
         """The summary alone: tables need no arrays, which are megabytes for a full data set."""
         record = self._diagnostics_record(trial, checkpoint, study)
         return record.summary if record else {}
+
+    @property
+    def has_transfers(self) -> bool:
+        """Whether counterexamples were tried on other models."""
+        return bool(self._transfers)
+
+    def transfers(self, trial: str, checkpoint: str, norm: str, epsilon: str) -> TransferRecord | None:
+        """What other models' counterexamples did to this one; None where it has other weights by now."""
+        path = layout.transfer_record(trial, checkpoint, norm, epsilon)
+        record = self._record(TransferRecord, path) if path in self._transfers else None
+        return record if record is not None and record.weights == self._weights.get((trial, checkpoint)) else None
+
+    @cached_property
+    def _weights(self) -> dict[tuple[str, str], str]:
+        kept = zip(self.cells["trial"], self.cells["checkpoints"], strict=True)
+        return {(trial, name): one["sha256"] for trial, found in kept if found for name, one in found.items()}
 
     def _diagnostics_record(self, trial: str, checkpoint: str, study: str | None) -> DiagnosticsRecord | None:
         """Each has its settings in its name: studies with different ones may share a trial."""
@@ -209,6 +238,7 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
         sorted(problems, key=lambda problem: problem.path),
         decisions,
         diagnostics,
+        frozenset(entry.path for entry in found.of(TransferRecord)),
     )
 
 
@@ -230,7 +260,7 @@ class _Entries:
 
     def __init__(self, store: Store, trials: set[str], skip: Any) -> None:
         self._found: dict[str, list[Entry]] = {}
-        for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS):
+        for folder in (layout.TRIALS, layout.EVALUATIONS, layout.DIAGNOSTICS, layout.TRANSFERS):
             for entry in store.entries(folder):
                 kind = layout.kind_at(entry.path)
                 name = entry.path.split("/")[1]

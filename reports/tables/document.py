@@ -103,7 +103,7 @@ def _sentence(test: Tests) -> str:
 
 
 def _done(results: Results, study: str) -> str:
-    planned = [one for label in results.labels[study] for one in results.seeds(study, label)]
+    planned = results.trainings(study)
     counts = Counter(one.status for one in planned)
     text = f"{counts.pop('done', 0)}/{len(planned)}"
     return text + "".join(f", {count} {status}" for status, count in sorted(counts.items()))

@@ -51,8 +51,8 @@ def paper_notes(source: PaperTable, table: Table, results: Results, departures: 
         cell.key.study for cell in table.cells() if cell.sample is None and _trained(results, cell)
     )
     if "suite" in source.spec:
-        suite = f"evaluation.suite={source.spec['suite']}"
-        notes += [f"Trained, not yet measured: {results.data.run_command(one, '--set', suite)}" for one in unmeasured]
+        suite = source.spec["suite"]
+        notes += [f"Trained, not yet measured: {results.data.suite_command(one, suite)}" for one in unmeasured]
     return notes
 
 

@@ -14,6 +14,9 @@ from reports.tables.caption import checkpoint_note, checkpoint_text, finish, mar
 from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import apart_table, norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
+from reports.tables.transfers import transfer_table
+from reports.transfers import NOTE as WORST_NOTE
+from reports.transfers import Transfers
 from trainers.values import NORM_DISPLAYS
 
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
@@ -29,6 +32,7 @@ def study_tables(results: Results, study: str) -> list[Table]:
         norms_table,
         apart_table,
         corruptions_table,
+        transfer_table,
         margins,
         margin_ratio,
     )
@@ -66,6 +70,11 @@ def main_table(results: Results, study: str) -> Table:
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
     measures = main_measures(results, study)
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
+    known = Transfers(results, study)
+    worst = Row("Worst known", tuple(known.worst_cell(label) for label in labels), compared=False)
+    shown = any(cell.sample is not None for cell in worst.cells)
+    if shown:
+        rows.insert(measures.index("autoattack") + 1, worst)
     lost = declines(results, study)
     for one in lost:
         found = tuple(overfitting_cell(results, one, label) for label in labels)
@@ -80,6 +89,7 @@ def main_table(results: Results, study: str) -> Table:
     ]
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
+    notes += [WORST_NOTE] if shown else []
     return _finish(results, table, [*notes, *(one.note for one in lost)])
 
 

@@ -48,6 +48,7 @@ class SubmitOptions:
     sbatch: str | None = None
     modules: tuple[str, ...] = ()
     array: int | None = None
+    retry_failed: bool = False
 
     @property
     def tables(self) -> str | None:
@@ -71,6 +72,7 @@ class SubmitOptions:
         """What follows `python -m sweep.run` on the cluster, the address aside."""
         return [
             *("--study", study, "--yes"),
+            *(["--retry-failed"] if self.retry_failed else []),
             *option_words(
                 store=self.store,
                 data_dir=self.data_dir,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from sweep.evaluation.untrusted import BATCH, Contradiction, Model, NotVerified, open_model
-from sweep.store.base import ABSENT, Skip, Store
+from sweep.evaluation.untrusted import BATCH, Contradiction, Model, NotVerified
+from sweep.store.base import ABSENT, Store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verdicts import unpack
 from sweep.trials.provenance import device_name, versions
@@ -50,8 +50,9 @@ class Proof:
         return "failed" if self.faults else "not verified" if self.unverified else "confirmed"
 
     def line(self) -> str:
-        ball = "" if self.epsilon == "0" else f" ({'' if self.norm == 'linf' else f'{self.norm} '}ε={self.epsilon})"
-        start = f"{display_name(self.attack)} {100 * self.accuracy:.1f} %{ball}: "
+        norm = "" if self.norm == "linf" else f"{self.norm} "
+        ball = f"{norm}ε={self.epsilon}, " if self.epsilon != "0" or self.attack != "clean" else ""
+        start = f"{display_name(self.attack)} {100 * self.accuracy:.1f} % ({ball}{self.images:,} images): "
         said = []
         if self.kept:
             said.append(f"{self.confirmed:,} of {self.kept:,} counterexamples confirmed")
@@ -59,31 +60,13 @@ class Proof:
             said.append(f"{self.near:,} of them within rounding of the boundary")
         if self.bound is not None and self.epsilon != "0":
             said.append(f"at most {100 * self.bound:.1f} % robust")
-            said += [f"the rest was not broken by {display_name(self.attack)}"] if self.status == "confirmed" else []
+            rest = self.status == "confirmed" and self.bound > 0
+            said += [f"the rest was not broken by {display_name(self.attack)}"] if rest else []
         elif self.bound is not None:
-            said.append(f"confirmed on {self.images:,} images")
+            said.append("confirmed")
         said += [f"NOT VERIFIED: {reason}" for reason in self.unverified]
         said += [f"FAILED: {fault}" for fault in self.faults]
         return start + "; ".join(said)
-
-
-def verified(
-    store: Store, wanted: Mapping[str, list[str]], data_dir: str | None, device: str, skip: Skip
-) -> Iterator[tuple[str, list[Proof]]]:
-    """The checks of all evaluations at these paths, by the title that they stand under; broken records are skipped."""
-    for title, paths in wanted.items():
-        models: dict[tuple[str, str], Model | NotVerified | Contradiction] = {}
-        found = []
-        for record in store.records(EvaluationRecord, paths, skip):
-            key = record.trial, record.checkpoint
-            if key not in models:
-                try:
-                    models[key] = open_model(store, *key, data_dir, device)
-                except (NotVerified, Contradiction) as reason:
-                    models[key] = reason
-            found.append(prove(store, record, models[key]))
-        if found:
-            yield title, found
 
 
 def prove(store: Store, record: EvaluationRecord, model: Model | NotVerified | Contradiction) -> Proof:
@@ -116,8 +99,10 @@ def prove(store: Store, record: EvaluationRecord, model: Model | NotVerified | C
 def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
     """Between the verdicts of one record; that its accuracy is theirs was checked when it was read."""
     alive = unpack(record.clean, record.images) if record.clean is not None else np.ones(record.images, bool)
-    for phase in record.attack.get("components") or ():
-        after = unpack(record.phases[phase], record.images) if phase in record.phases else alive
+    components = record.attack.get("components")
+    named = [one for one in components if isinstance(one, str)] if isinstance(components, list | tuple) else []
+    for phase in (one for one in named if one in record.phases):
+        after = unpack(record.phases[phase], record.images)
         if (after & ~alive).any():
             yield f"{int((after & ~alive).sum())} images are robust after {phase} that were not before it"
         alive = after
@@ -130,8 +115,8 @@ def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
 class _Check:
     def __init__(self, store: Store, record: EvaluationRecord, model: Model, faults: list[str]) -> None:
         self.store, self.record, self.model, self.faults = store, record, model, faults
-        self.norm, self.radius = _ball(record)
-        self.first, self.last = _window(record, len(model.images))
+        self.norm, self.radius = ball_of(record)
+        self.first, self.last = window_of(record, len(model.images))
         for name, sha256 in model.data.items():
             if record.data.get(name, sha256) != sha256:
                 raise Contradiction(f"evaluated on data {name!r} of sha256 {record.data[name][:16]}…, not on these")
@@ -154,7 +139,10 @@ class _Check:
                 f"it kept no counterexamples; of its numbers only the clean accuracy, {accuracy:.1f} %, was checked"
             )
             return {"faults": tuple(self.faults), "unverified": (reason,)}
-        found = self._counterexamples()
+        found = counterexamples_of(self.store, self.record, self.model.images[0].numel())
+        if len(found) != self.record.counterexamples.count:
+            count = self.record.counterexamples.count
+            self.faults.append(f"its record counts {count} counterexamples, the file has {len(found)}")
         confirmed, near = self._confirmed(found, fell)
         robust = right.copy()
         robust[confirmed] = False
@@ -183,24 +171,6 @@ class _Check:
             self.faults.append(
                 f"{what} verdicts on {int(differs.sum())} images are not those of the weights (first: image {where})"
             )
-
-    def _counterexamples(self) -> Counterexamples:
-        kept = self.record.counterexamples
-        assert kept is not None
-        path = self.record.counterexamples_path
-        fault = self.store.file_fault(path, kept.sha256)
-        if fault == ABSENT:
-            raise NotVerified(f"counterexamples {path} are absent")
-        if fault is not None:
-            raise Contradiction(f"counterexamples {path}: {fault}")
-        values = self.model.images[0].numel()
-        try:
-            found = decoded(self.store.read(path), self.record.images, values)
-        except BrokenCounterexamples as broken:
-            raise Contradiction(f"counterexamples {path}: {broken}") from None
-        if len(found) != kept.count:
-            self.faults.append(f"its record counts {kept.count} counterexamples, the file has {len(found)}")
-        return found
 
     def _confirmed(self, found: Counterexamples, fell: np.ndarray) -> tuple[np.ndarray, int]:
         """Positions of the images whose counterexample holds, and how many of these lie within rounding."""
@@ -235,17 +205,14 @@ class _Check:
             self.faults.append(f"{len(numbers)} {what} (first: image {first})")
 
     def _drift(self) -> float:
-        record, precision = (
-            self.record,
-            used_precision(getattr(self.model.network, "evaluated_in", None), self.model.device),
-        )
-        if "tf32" in (record.precision, precision):
+        made = self.record
+        if "tf32" in (made.precision, used_precision(self.model.network.evaluated_in, self.model.device)):
             return DRIFTS[2]
         here = (device_name(), versions()["torch"])
-        return DRIFTS[0] if (record.device, record.versions.get("torch")) == here else DRIFTS[1]
+        return DRIFTS[0] if (made.device, made.versions.get("torch")) == here else DRIFTS[1]
 
 
-def _ball(record: EvaluationRecord) -> tuple[NormName, float]:
+def ball_of(record: EvaluationRecord) -> tuple[NormName, float]:
     """Read from the record without asking the attack's own class, which may be a plug-in's."""
     norm = next((name for name in NORM_NAMES if name == record.attack.get("norm", "linf")), None)
     try:
@@ -257,9 +224,23 @@ def _ball(record: EvaluationRecord) -> tuple[NormName, float]:
     return norm, radius
 
 
-def _window(record: EvaluationRecord, present: int) -> tuple[int, int]:
+def window_of(record: EvaluationRecord, present: int) -> tuple[int, int]:
     window = record.attack.get("images") or (0, record.images)
     whole = isinstance(window, list | tuple) and len(window) == 2 and all(isinstance(one, int) for one in window)
     if not whole or not 0 <= window[0] < window[1] <= present or window[1] - window[0] != record.images:
         raise Contradiction(f"its {record.images} images {window!r} are not among the {present} test images")
     return int(window[0]), int(window[1])
+
+
+def counterexamples_of(store: Store, record: EvaluationRecord, values: int) -> Counterexamples:
+    """Of a record that names some, for images of so many values."""
+    path, kept = record.counterexamples_path, record.counterexamples
+    fault = store.file_fault(path, kept.sha256 if kept else None)
+    if fault == ABSENT:
+        raise NotVerified(f"counterexamples {path} are absent")
+    if fault is not None:
+        raise Contradiction(f"counterexamples {path}: {fault}")
+    try:
+        return decoded(store.read(path), record.images, values)
+    except BrokenCounterexamples as broken:
+        raise Contradiction(f"counterexamples {path}: {broken}") from None

@@ -19,6 +19,7 @@ _WAYS_OUT = {
     "trials": "running the study again trains it again",
     "evaluations": "running the study again computes it again",
     "diagnostics": "running the study again computes it again",
+    "transfers": "sweep.transfer makes it again from the stored counterexamples",
     "decisions": "the same sweep.decide makes it again from the stored trials",
     "searches": "running the study again rebuilds it: what its candidates reached is kept in their own records",
 }

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
-DECISIONS, ROWS = "decisions", "rows"
+DECISIONS, ROWS, TRANSFERS = "decisions", "rows", "transfers"
 LEASES, BROKEN, PREFLIGHT, USAGE = "leases", "broken", "preflight", "usage"
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
@@ -34,6 +34,8 @@ def kind_at(path: str) -> str | None:
             return "decision"
         case ["rows", _, name] if name.endswith(".json"):
             return "row"
+        case ["transfers", _, name] if name.endswith(".json"):
+            return "transfer"
         case ["studies", name] if name.endswith(".json"):
             return "study"
     return None
@@ -138,6 +140,14 @@ def decision_record(study: str, name: str) -> str:
 
 def row_record(study: str, label: str) -> str:
     return f"{ROWS}/{study}/{label}.json"
+
+
+def transfers_of(trial: str) -> str:
+    return f"{TRANSFERS}/{short(trial)}"
+
+
+def transfer_record(trial: str, checkpoint: str, norm: str, epsilon: str) -> str:
+    return f"{transfers_of(trial)}/{checkpoint}-{norm}-{epsilon.replace('/', '_')}.json"
 
 
 def manifest(study: str) -> str:

@@ -20,6 +20,7 @@ from sweep.store.records.manifest import Manifest
 from sweep.store.records.record import Provenance, Record
 from sweep.store.records.row import RowRecord
 from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 
 SHOWN = 20
@@ -32,6 +33,7 @@ KINDS: tuple[type[Record], ...] = (
     TrialRecord,
     DecisionRecord,
     RowRecord,
+    TransferRecord,
     Manifest,
 )
 UNFINISHED = ("failed", "running")
@@ -110,10 +112,15 @@ class Merge:
         conflict = _conflict(other.record, found.record)
         if conflict:
             self._faults.append(f"{path}: {conflict}\n    {other.store.uri}\n    {found.store.uri}")
-        elif isinstance(other.record, Manifest) and isinstance(found.record, Manifest):
+            return
+        both: Record = other.record
+        if isinstance(other.record, Manifest) and isinstance(found.record, Manifest):
             both = _joined(other.record, found.record)
-            if both != other.record:
-                known[path] = self.new[path] = Found(found.store, both, both.encoded())
+        elif isinstance(other.record, TransferRecord) and isinstance(found.record, TransferRecord):
+            both = found.record.with_transfers(other.record.transfers)
+            both = other.record if len(both.transfers) == len(other.record.transfers) else both
+        if both != other.record:
+            known[path] = self.new[path] = Found(found.store, both, both.encoded())
 
     def _compare_origins(self, trials: list[Found]) -> None:
         """One table must not mix data sets that only share a name; other devices and builds round otherwise."""
@@ -181,6 +188,8 @@ def _conflict(known: Record, new: Record) -> str | None:
         return None if _same_seeds(known, new) else "two different outcomes of one decision"
     if isinstance(known, RowRecord) and isinstance(new, RowRecord) and known.subject != new.subject:
         return f"two models are called {known.label!r}; evaluate one again with another --as"
+    if isinstance(known, TransferRecord) and isinstance(new, TransferRecord):
+        return None if known.weights == new.weights else "two different weights of one checkpoint"
     return None if _outcome(known) == _outcome(new) else f"two different outcomes of one {known.kind}"
 
 

@@ -96,6 +96,8 @@ class Verification:
 
     def _commands_for(self, path: str) -> list[str]:
         folder, name = path.split("/")[:2]
+        if folder == layout.TRANSFERS:
+            return [commands.spelled("sweep.transfer", *commands.store_words(self.store.uri))]
         if folder == layout.STUDIES:
             return [self._study_command(name.removesuffix(".json"))]
         if name in self._commands and folder != layout.SEARCHES:
@@ -157,7 +159,7 @@ def set_trial_aside(store: Store, trial: str) -> list[str]:
     What was measured on its weights goes with them: those of the next training, perhaps on another machine, may differ
     in their last digits. Its own record goes last of the records, so that a kill in between leaves nothing unseen.
     """
-    places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}")
+    places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}", f"{layout.TRANSFERS}/{trial}")
     found = [path for place in places for path in store.paths(place)]
     arrays = [path for path in found if not path.endswith(".json")]
     record = layout.trial_record(trial)

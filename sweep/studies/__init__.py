@@ -30,21 +30,20 @@ def find(name_or_path: str | Path) -> Path:
     """A shipped study by name, a file by path, or a file of that name in the working folder: `my_mnist` is
     `./my_mnist.yaml`."""
     text = str(name_or_path)
+    is_word = re.fullmatch(r"[\w-]+", text) is not None
     path = Path(os.path.expanduser(text))  # Path's own raises for an unknown user
     try:
         if path.is_file():
             return path
-        if re.fullmatch(r"[\w-]+", text) and not path.is_dir():
-            if (FOLDER / f"{text}.yaml").is_file():
-                return FOLDER / f"{text}.yaml"
-            for ending in ENDINGS:
-                if Path(f"{text}{ending}").is_file():
-                    return Path(f"{text}{ending}")
-            raise UserError(f"no study is named {text!r}{nearest(text, shipped())} known: {', '.join(shipped())}")
         if (FOLDER / f"{text}.yaml").is_file():
             return FOLDER / f"{text}.yaml"
+        for ending in ENDINGS if is_word else ():
+            if Path(f"{text}{ending}").is_file():
+                return Path(f"{text}{ending}")
         if path.is_dir():
             raise UserError(f"study {text} is a folder; give a YAML file, or one of: {', '.join(shipped())}")
+        if is_word:
+            raise UserError(f"no study is named {text!r}{nearest(text, shipped())} known: {', '.join(shipped())}")
     except OSError as fault:
         raise UserError(f"study {text[:100]}: {fault.strerror}") from None
     raise UserError(f"study file {text} does not exist; shipped studies: {', '.join(shipped())}")

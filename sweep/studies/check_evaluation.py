@@ -51,11 +51,18 @@ def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fa
         yield Fault("evaluation.attacks", rule, names)
         return
     known = content.get("dataset") in dataset_names()
-    classes = dataset_facts(content["dataset"]).classes if known else 10
+    facts = dataset_facts(content["dataset"]) if known else None
     norm = norm_of(evaluation, as_mapping(as_mapping(content, "train"), "attack"))
+    changes: dict[str, Any] = {"norm": norm}
+    changes |= {"classes": facts.classes, "shape": facts.shape} if facts else {}
+    if not names and (suite := evaluation.get("suite", "main")) in suites.SUITES:
+        try:
+            suites.attacks(suites.names_of(suite), **changes)
+        except ValueError as fault:
+            yield Fault("evaluation.suite", f"{fault}; list them: attacks: [clean, pgd-50, apgd-ce]", suite)
     for number, name in enumerate(names):
         try:
-            found = suites.attacks([str(name)], classes=classes, norm=norm)
+            found = suites.attacks([str(name)], **changes)
             if known and found[0].kind == "corruption" and content["dataset"] not in FOLDERS:
                 raise ValueError(f"corruptions are there for {' and '.join(FOLDERS)} alone; leave {name} out")
         except ValueError as fault:

@@ -42,8 +42,8 @@ class Study(Strict):
         examples=["my_mnist"],
     )
     title: str = Field(description="shown above tables and figures", examples=["MNIST, small CNN"])
-    dataset: str = Field(description="by name", examples=["mnist"])
-    model: str = Field(description="the network, by name", examples=["small_cnn"])
+    dataset: str = Field(description="by name, or your own: folder:PATH, npz:PATH, my_data.py:load", examples=["mnist"])
+    model: str = Field(description="the network, by name, or your own: my_net.py:build", examples=["small_cnn"])
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
         (0, 1, 2), min_length=1, description="one training of every column each; n in tables"
     )
@@ -153,10 +153,10 @@ class Study(Strict):
         search = self.search[label]
         config = self.config(label, hyperparameters, search.seeds[0] if seed is None else seed)
         train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
-        margin = {"margin": True} if "margin" in search.objectives else {}
+        attacked = {name: True for name in ("margin", "quick") if name in search.objectives}
         changed = {
             "recipe": _overridden(config.recipe, train),
-            "selection": _overridden(config.selection, {**search.selection, **margin, "keep": None}),
+            "selection": _overridden(config.selection, {**search.selection, **attacked, "keep": None}),
         }
         return config.model_copy(update=changed)
 

@@ -46,13 +46,13 @@ def register(content: dict[str, Any], written: Mapping[str, Any], folder: Path) 
             yield Fault(key, str(fault), value)
 
 
-def register_named(model: str | None, dataset: str | None) -> str | None:
-    """Those that a command line names; the name under which the data set is known now."""
+def register_named(model: str | None, dataset: str | None) -> tuple[str | None, str | None]:
+    """Those that a command line names: data set and network under the names by which they are known now."""
     content = {"model": model, "dataset": dataset}
     faults = list(register(content, {}, Path.cwd()))
     if faults:
         raise UserError("; ".join(f"--{fault}" for fault in faults))
-    return content["dataset"]
+    return content["dataset"], content["model"]
 
 
 def require_same(config: TrialConfig) -> None:

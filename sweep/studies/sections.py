@@ -75,7 +75,7 @@ else:  # the settings of each wrapper stand in the entry, under the wrapper's na
     _settings = {name: (registry.WRAPPERS.get(name) | None, wrapper_field(name)) for name in registry.WRAPPERS.names()}
     MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
-Objective = Literal["margin", "pgd", "clean"]
+Objective = Literal["margin", "quick", "pgd", "clean"]
 
 
 class Search(Strict):
@@ -94,7 +94,8 @@ class Search(Strict):
     epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
     pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
     objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
-        "margin", description="accuracy on held-out images: under an attack on margins, under PGD, or clean"
+        "margin",
+        description="accuracy on held-out images: under a short attack on margins, under `quick`, under PGD, or clean",
     )
     pin: bool = Field(False, description="use the study's values alone and search nothing")
     train: dict[str, Any] = Field(
@@ -125,7 +126,11 @@ class Evaluation(Strict):
     """What finished weights are attacked with, on test images."""
 
     suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
-    attacks: tuple[str, ...] = Field((), description="in place of a suite", examples=[["clean", "pgd-50", "square"]])
+    attacks: tuple[str, ...] = Field(
+        (),
+        description="in place of a suite; tests compare by AutoAttack or the first after clean",
+        examples=[["clean", "pgd-50", "square"]],
+    )
     epsilon: Amount = Field("8/255", description="radius of the attacks")
     norm: NormName | None = Field(None, description="of the attacks; that of train.attack if absent", examples=["l2"])
     images: int | None = Field(None, ge=1, description="the first so many test images; all if absent", examples=[1000])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,12 @@ from typing import Any
 import yaml
 
 from sweep import studies
+from sweep.commands import option_words, spelled
 from sweep.errors import UserError
 from sweep.studies import file as study_file
+from sweep.studies import own
 from sweep.studies.reference import keys
-from trainers import composition, registry
+from trainers import composition, declared, registry
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
 from trainers.spelling import nearest
@@ -47,8 +48,18 @@ COLOUR = {
 
 
 def skeleton(
-    file: Path, dataset: str, methods: Sequence[str], model: str | None, epochs: int | None, seeds: Sequence[int]
+    file: Path,
+    dataset: str,
+    methods: Sequence[str],
+    model: str | None,
+    epochs: int | None,
+    seeds: Sequence[int],
+    plugins: Sequence[str] = (),
 ) -> str:
+    written = {key: _path_from(file.parent, text) for key, text in _own(dataset, model).items()}
+    known, model = own.register_named(model, dataset)
+    dataset = known or dataset
+    _load(plugins)
     _check(dataset, methods, model)
     facts = dataset_facts(dataset)
     preferred = PREFERRED if min(facts.shape[1:]) >= 32 else PREFERRED[::-1]
@@ -56,15 +67,16 @@ def skeleton(
     network = model or (fitting[0] if fitting else "small_cnn")
     base = _base(dataset, facts.shape[0])
     recipe = _of_length(base["train"], epochs)
+    recipe["batch_size"] = max(1, min(recipe["batch_size"], facts.train_images // 10))
     attack, radius = recipe["attack"], base["evaluation"]["epsilon"]
     held_out = min(1000, facts.train_images // 10)
     meaning = {key.path: key.meaning for key in keys()}
-    title = f"{registry.DATASETS.get(dataset).display}, {registry.NETWORKS.get(network).display}"
+    title = f"{registry.DATASETS.get(dataset).display}, {declared.network(network).display}"
     lines = [
-        f"# Run with: python -m sweep.run --study {shlex.quote(str(file))}",
+        f"# Run with: {spelled('sweep.run', *option_words(study=str(file), plugin=plugins))}",
         "# All keys: STUDY.md, or python -m sweep.explain",
         f"title: {_yaml(title)}",
-        *_lines({"dataset": dataset, "model": network, "seeds": list(seeds)}, "", 0, meaning),
+        *_lines({"dataset": dataset, "model": network, **written, "seeds": list(seeds)}, "", 0, meaning),
         "",
         *_lines({"train": recipe}, "", 0, meaning),
         "",
@@ -95,11 +107,33 @@ def skeleton(
         "# search:",
         f"#   {_searchable(methods)}: {{space: declared, candidates: 8, seeds: [1000]}}",
         "",
-        *_lines({"evaluation": {"suite": "main", "epsilon": radius}}, "", 0, meaning),
+        *_lines({"evaluation": {**_asked(facts.classes), "epsilon": radius}}, "", 0, meaning),
     ]
     if facts.test_images > 2000:
         lines.append(f"  # images: 1000  # all {facts.test_images:,} if absent; AutoAttack takes long on a CPU")
     return "\n".join(lines) + "\n"
+
+
+def _own(dataset: str, model: str | None) -> dict[str, str]:
+    return own.own_names({"dataset": dataset, "model": model})
+
+
+def _path_from(folder: Path, text: str) -> str:
+    """A path in a study begins in the study's folder: one that was typed elsewhere is written whole."""
+    return text if folder.absolute() == Path.cwd() else own.with_absolute_path(text, Path.cwd())
+
+
+def _load(plugins: Sequence[str]) -> None:
+    try:
+        for plugin in plugins:
+            registry.load_plugin(plugin)
+    except (ValueError, OSError) as fault:
+        raise UserError(f"--plugin: {fault}") from None
+
+
+def _asked(classes: int) -> dict[str, Any]:
+    """AutoAttack where its targeted losses have enough classes."""
+    return {"suite": "main"} if classes >= 4 else {"attacks": ["clean", "apgd-ce", "pgd-50"]}
 
 
 def _check(dataset: str, methods: Sequence[str], model: str | None) -> None:

@@ -1,7 +1,8 @@
-"""How much room a study's checkpoints take."""
+"""How much room a study's checkpoints and counterexamples take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from sweep.store.base import Store
@@ -31,12 +32,23 @@ def _weights_bytes(config: TrialConfig) -> int:
     return models.numbers(config.model, facts.classes, facts.shape) * BYTES_PER_NUMBER
 
 
+def counterexample_bytes(study: Study) -> int:
+    """Of all attacks on one trial, if each fools every image and signs are enough: one bit for each value."""
+    if not study.evaluation.counterexamples:
+        return 0
+    facts = dataset_facts(study.dataset)
+    images = min(study.evaluation.images or facts.test_images, study.test_images or facts.test_images)
+    attacks = [one for one in planned.evaluation_attacks(study) if one.epsilon != "0"]
+    return len(attacks) * len(study.evaluation.checkpoints) * images * math.prod(facts.shape) // 8
+
+
 def planned_bytes(study: Study, store: Store, at_once: int, cells: Sequence[planned.Cell] | None = None) -> int:
     cells = planned.stored_cells(study, store) if cells is None else list(cells)
     states = zip(cells, planned.states(list(cells), store), strict=True)
     wanted = [cell.config for cell, state in states if state in ("missing", "waiting", "broken")]
+    proof = len(wanted) * counterexample_bytes(study)
     for label, search in study.searches().items():
         if any(cell.label == searched(label) and cell.trial is None for cell in cells):
             wanted += [study.search_config(label, {})] * (search.candidates * len(search.seeds))
     largest = sorted((resume_bytes(config) for config in wanted), reverse=True)[:at_once]
-    return sum(trial_bytes(config) for config in wanted) + sum(largest)
+    return sum(trial_bytes(config) for config in wanted) + sum(largest) + proof

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweep.commands import narrowed
 from sweep.store import layout
 
 
@@ -47,7 +48,8 @@ class Summary:
         if self.all_there:
             lines.append(f"{self.study}: all was there, nothing to compute")
         else:
-            did = ", ".join(f"{self.done.get(stage, 0)} {noun}" for stage, noun in _DONE.items())
+            found = (f"{self.done[stage]} {noun}" for stage, noun in _DONE.items() if self.done.get(stage))
+            did = ", ".join(found) or "nothing"
             use = f", devices {self.device_use:.0%} busy" if self.device_use is not None else ""
             lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
         for failure in self.failed:
@@ -61,7 +63,9 @@ class Summary:
         elif not self.complete and not self.failed:
             lines.append(f"{self.left} pieces of work are left")
         if not self.complete and self.command:
-            lines.append(f"to go on: {self.command}")
+            # A training that failed is left alone unless it is asked for.
+            again = narrowed(self.command, "--retry-failed") if self.failed else self.command
+            lines.append(f"to go on: {again}")
         if self.result:
             lines += ["", self.result, ""]
         lines.append(f"store: {self.store}")

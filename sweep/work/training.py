@@ -16,7 +16,7 @@ from sweep.store.base import Store
 from sweep.store.records.record import CurveRow
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import Checkpoint, Progress, TrialRecord
-from sweep.trials.identity import NUMERICS_VERSION
+from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, device_name, made_here
 from trainers.assembly import data_sha256
 from trainers.train import train

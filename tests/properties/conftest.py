@@ -1,4 +1,4 @@
-"""How many examples: 25 of each property in `make test`, always the same; ROBUSTSWEEP_EXAMPLES=720 for ten thousand."""
+"""How many examples: 25 of each property in `make test`, always the same; ROBUSTSWEEP_EXAMPLES=720: ten thousand."""
 
 import os
 

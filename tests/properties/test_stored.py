@@ -48,6 +48,7 @@ RECORDS: dict[str, Record] = {
         records.diagnostics_record(),
         records.decision_record(),
         records.row_record(),
+        records.transfer_record(),
         records.manifest(),
     )
 }

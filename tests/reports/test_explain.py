@@ -7,6 +7,7 @@ from hand_made import QuickStore, add_evaluation, results_of
 
 from reports.explanation.subject import find
 from reports.explanation.text import explained, text
+from sweep import cli
 from sweep.errors import UserError
 from sweep.store.records.manifest import Manifest
 from sweep.studies.model import Study
@@ -17,9 +18,9 @@ from trainers.attacks import parse
 SHORT = ["train.epochs=20", "test_images=500"]
 
 
-def fill(store, study, accuracy, images=None, checkpoints=()):
+def fill(store, study, accuracy, images=None, checkpoints=(), chosen=None):
     """Records as a run of the study would leave them; `accuracy` is AutoAttack's, half a point apart by seed."""
-    cells = plan.expand(study, dict.fromkeys(study.searches(), {}))
+    cells = plan.expand(study, dict.fromkeys(study.searches(), chosen or {}))
     made: Manifest = plan.manifest(study, cells)
     for cell in cells:
         stored.write_trial(store, cell, command=f"python -m sweep.run --study {study.name}")
@@ -127,3 +128,33 @@ def test_a_cell_that_is_not_there_is_refused_with_what_is(store):
     ):
         with pytest.raises(UserError, match=message):
             find(results, name)
+
+
+PAPERS_CELL = "would measure the paper's cell: `"
+
+
+@pytest.mark.parametrize("label", ["at", "trades", "sovr_searched", "mma"])
+def test_every_printed_command_runs_as_typed_and_what_it_measures_is_known_next_time(store, label, capsys):
+    """All commands of a cell of `digits`: listed by a dry run with the store that was read, then carried out."""
+    chosen = {"M": 60, "lam": 0.6, "label_smoothing": 0.0}
+    fill(store, Study.load("digits", ["train.epochs=3"], [label.removesuffix("_searched")]), 0.5, 360, chosen=chosen)
+    name = f"digits/{label}/autoattack"
+    before = by_setting(store, name)
+    printed = commands(before)
+    assert len(printed) > 8
+    elsewhere = [one.effect.split("`")[1] for one in before.values() if PAPERS_CELL in one.effect]
+    assert {"dataset", "model"} <= set(before) and len(elsewhere) == 2
+    for command in (*printed.values(), *elsewhere):
+        words = shlex.split(command)
+        assert words[:3] == ["python", "-m", "sweep.run"] and words[-2:] == ["--store", store.uri]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run", *words[3:], "--dry-run"])
+        assert ended.value.code in (0, None), command
+    assert "missing" in capsys.readouterr().out
+    unknown = {}
+    for setting, command in printed.items():
+        fill(store, run_of(command), 0.6, 360, chosen=chosen)
+        effect = by_setting(store, name)[setting].effect
+        if not effect.startswith("+10.0 ("):
+            unknown[setting] = effect
+    assert unknown == {}

@@ -22,7 +22,7 @@ from sweep.work.options import RunOptions
 from tests.patience import patience
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-ALONE = ("run", "plan", "status", "evaluate", "check", "submit", "explain", "new")
+ALONE = ("run", "plan", "status", "evaluate", "check", "submit", "explain", "new", "verify", "transfer")
 SLOW = """
 import time
 from sweep import cli

@@ -1,7 +1,9 @@
 """A new study: commented, legal for every data set, and one that really trains."""
 
 import shlex
+from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -76,3 +78,36 @@ def test_nothing_is_overwritten(tmp_path):
     found = new(tmp_path, "--methods", "st")
     assert found.exit_code == 2 and "is there already" in found.output
     assert (tmp_path / "my own.yaml").read_text() == before
+
+
+def test_a_new_study_takes_data_networks_and_methods_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROBUSTSWEEP_CACHE", str(tmp_path / "cache"))
+    images = np.zeros((60, 9, 9), np.uint8)
+    np.savez(
+        "own.npz", train_images=images, train_labels=np.arange(60) % 2, test_images=images, test_labels=[0, 1] * 30
+    )
+    Path("my_net.py").write_text(
+        "from torch import nn\ndef build(): return nn.Sequential(nn.Flatten(), nn.Linear(81, 2))"
+    )
+    Path("thrice.py").write_text(
+        "from trainers.method import Method\nclass Thrice(Method):\n"
+        "    def loss(self, model, images, labels, attack): return model(images).sum()\n"
+    )
+    words = [
+        "--dataset",
+        "npz:own.npz",
+        "--model",
+        "my_net.py:build",
+        "--methods",
+        "at,thrice",
+        "--plugin",
+        "thrice.py",
+    ]
+    for place in ("here.yaml", "below/there.yaml"):  # a path in a study begins in the study's folder
+        found = CliRunner().invoke(app, ["new", place, *words])
+        assert found.exit_code == 0 and f"--study {place} --plugin thrice.py" in found.output, found.output
+        study = Study.load(place, plugins=["thrice.py"])
+        assert study.labels == ["at", "thrice"] and study.train.batch_size == 6
+        assert study.evaluation.attacks == ("clean", "apgd-ce", "pgd-50")  # AutoAttack needs four classes
+    assert "dataset: npz:own.npz" in Path("here.yaml").read_text()

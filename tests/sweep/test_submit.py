@@ -352,6 +352,8 @@ def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit
     assert "broken on purpose" in done.stdout and "1 trainings" in done.stdout
     states = sorted(json.loads(path.read_text())["status"] for path in folder.glob("store/trials/*/record.json"))
     assert states == ["done", "failed"]
+    told = next(line for line in done.stdout.splitlines() if line.startswith("to go on: "))  # as it was typed here
+    assert told.startswith(f"to go on: python -m sweep.submit --address {cluster[0]} ") and "--plugin broken.py" in told
     assert f"tables: {folder}/store/reports" in done.stdout and (folder / "store/reports/tables.md").is_file()
 
 

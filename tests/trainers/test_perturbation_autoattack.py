@@ -289,3 +289,23 @@ def test_apgd_goes_the_package_s_way_with_images_that_stand():
         ways.append(torch.stack([one for one in seen[1:] if len(one) == len(seen[1])]))
     assert torch.equal(*ways)
     assert len(ways[0]) == 31
+
+
+@pytest.mark.parametrize("side", range(4, 34))
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_square_is_refused_where_the_packages_start_leaves_the_image(norm, side):
+    images, labels = torch.rand(1, 1, side, side), torch.zeros(1, dtype=torch.long)
+    run = SquareAttack(lambda batch: batch.flatten(1)[:, :5], norm=norm.upper(), eps=1.0, n_queries=0, device="cpu")
+    run.init_hyperparam(images)
+    try:
+        run.attack_single_run(images, labels)
+        starts = True
+    except (RuntimeError, ZeroDivisionError):
+        starts = False
+    try:
+        accepted = bool(parse("square", norm=norm, shape=(1, side, side), epsilon="1"))
+    except ValueError as fault:
+        accepted, told = False, str(fault)
+        assert f"{side}x{side}" in told and "apgd-ce" in told
+    assert accepted is starts
+    assert parse("square", shape=(1, side, side)).name == "square"

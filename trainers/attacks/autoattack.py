@@ -41,6 +41,12 @@ class AutoAttack(EvaluationAttack):
             raise ValueError(
                 f"{name} needs at least {fewest} classes for its {loss}, not {classes}; use pgd or apgd-ce"
             )
+        if "square" in components and settings.shape and not _square_starts(settings.norm, settings.shape):
+            raise ValueError(
+                f"{name} in {settings.norm} cannot start on {settings.shape[1]}x{settings.shape[2]} images: the tiles "
+                "that pyautoattack's Square begins with do not fit; use pgd, apgd-ce, apgd-t or fab-t, or images of "
+                "25x25 or more"
+            )
         return cls(
             name=name,
             norm=settings.norm,
@@ -78,3 +84,11 @@ class AutoAttack(EvaluationAttack):
             return Verdicts(survived, None, warnings, found if self.samples is None else None)
         right = autoattack.clean_predictions(model, images, labels, self)
         return Verdicts(right, right, autoattack.check_model(model, images, labels, self) if checks else [])
+
+
+def _square_starts(norm: str, shape: tuple[int, int, int]) -> bool:
+    """Whether Square's first perturbation in L2 and L1, five tiles a side and what is left over, stays in the image."""
+    _, height, width = shape
+    side = height // 5
+    margin = (height - 5 * side) // 2
+    return norm == "linf" or side == 1 or (side > 1 and all(margin + n // side * side <= n for n in (height, width)))

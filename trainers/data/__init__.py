@@ -51,7 +51,7 @@ def _parts(name: str, source: DataSource, folder: Path, download: bool) -> Parts
             reason = failed
     writable = os.access(folder, os.W_OK) or not folder.exists()
     attempt = (
-        f"downloading failed: {reason}"
+        f"downloading failed: {' '.join(str(reason).split()).rstrip('.')}"
         if download
         else f"downloading was not asked for ({str(reason).splitlines()[0]})"
     )

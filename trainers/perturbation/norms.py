@@ -36,6 +36,9 @@ class Linf:
         upper = (images + radius).clamp_(max=1.0)
         return lambda points, gradients: torch.clamp(points + step_size * gradients.sign_(), lower, upper)
 
+    def project(self, images: Tensor, points: Tensor, radius: Amounts) -> Tensor:
+        return torch.clamp(points, (images - radius).clamp_(min=0.0), (images + radius).clamp_(max=1.0))
+
 
 class L2:
     """The Euclidean length of the perturbation is at most the radius."""

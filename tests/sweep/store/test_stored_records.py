@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[Record, Record]] = {  # each with one of its kind that be
     "diagnostics": (records.diagnostics_record(), records.diagnostics_record(images=7)),
     "decision": (records.decision_record(), records.decision_record(OTHER)),
     "row": (records.row_record(), records.row_record("other")),
+    "transfer": (records.transfer_record(), records.transfer_record(OTHER)),
     "study": (records.manifest(), records.manifest("other")),
 }
 NEEDED = {
@@ -39,6 +40,7 @@ NEEDED = {
     "search": "chosen",
     "diagnostics": "summary",
     "row": "subject",
+    "transfer": "weights",
     "decision": "differences",
     "study": "cells",
 }

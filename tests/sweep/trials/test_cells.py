@@ -11,7 +11,7 @@ from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
-from sweep.trials.disk import trial_bytes
+from sweep.trials.disk import counterexample_bytes, trial_bytes
 from sweep.trials.identity import search_id, trial_hash
 from sweep.trials.outlook import outlook
 from sweep.trials.standing import standings
@@ -146,6 +146,13 @@ def test_an_epoch_is_kept_by_the_trainings_that_reach_it_and_by_no_search():
     plain = Study.load("digits").config("at")
     assert trial_hash(at) != trial_hash(plain) == trial_hash(at.model_copy(update={"selection": plain.selection}))
     assert trial_bytes(at) * 3 == trial_bytes(plain) * 4
+
+
+def test_counterexamples_take_a_bit_for_each_value_of_each_attacked_image():
+    changes = ("evaluation.suite=null", "evaluation.attacks=[clean,pgd-20,fgsm]", "evaluation.images=100")
+    assert counterexample_bytes(Study.load("digits", overrides=changes)) == 2 * 100 * 64 // 8
+    left_out = (*changes, "evaluation.counterexamples=false")
+    assert counterexample_bytes(Study.load("digits", overrides=left_out)) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,147 @@
+"""`python -m sweep.transfer`: every stored counterexample tried on every other model of the same data and radius."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sweep import application, listing
+from sweep.application import app
+from sweep.errors import UserError
+
+if TYPE_CHECKING:
+    from reports.results import Results
+    from sweep.store.base import Store
+
+
+@app.command()
+def transfer(
+    store: application.StoreOption = "store",
+    study: Annotated[str | None, typer.Option(help="Only this study's models; all of the store by default.")] = None,
+    model: Annotated[str | None, typer.Option(help="A network of your own that models have, my_net.py:build.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="A data set of your own that they have: folder:PATH, npz:PATH or my_data.py:load."),
+    ] = None,
+    data_dir: Annotated[str, typer.Option(help="Where data sets are.")] = "data",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    as_json: application.JsonOption = False,
+) -> None:
+    """Try what fooled one model on every other. Forward passes alone: who breaks whom, and what nobody broke.
+
+    An attack that fails on a model says little if another model's counterexamples break it: its gradients misled the
+    attack. The tables of the study get a row "Worst known", what is left after AutoAttack, all other attacks and all
+    transfers, and say how many images fell that AutoAttack had left; the report gets the matrix as table and figure.
+
+    What was tried is stored and is not tried again: after further trainings the same command adds what is new.
+
+    \b
+    Examples:
+      python -m sweep.transfer --study cifar10_small
+      python -m sweep.transfer --store results --data-dir data && python -m reports --store results
+    """
+    from sweep.store.opening import existing_store
+
+    opened = existing_store(store)
+    manifests = opened.manifests(skip=lambda _: None)
+    if study is not None and study not in manifests:
+        raise UserError(f"study {study!r} is not in {opened.uri}; there: {', '.join(sorted(manifests)) or 'none'}")
+    from sweep.evaluation.transferring import balls, try_all  # torch takes seconds to load
+    from sweep.store.encoding import BrokenRecord
+    from sweep.store.records.evaluation import EvaluationRecord
+    from sweep.studies import own
+
+    own.register_named(model, dataset)
+    left_out: dict[str, None] = {}
+
+    def skip(fault: BrokenRecord) -> None:
+        left_out[str(fault)] = None
+
+    records = list(opened.records(EvaluationRecord, _paths(opened, study), skip))
+    for ball in balls(records):
+        total = len(ball.targets)
+        for number, found in enumerate(
+            try_all(opened, ball, data_dir, device, lambda text: left_out.update({text: None})), 1
+        ):
+            if not as_json:
+                tried = listing.count(len(found.transfers), "set")
+                sys.stderr.write(
+                    f"{found.norm} ε={found.epsilon}: {number}/{total} models, {tried} of counterexamples\n"
+                )
+    shown = [study] if study is not None else list(manifests)
+    from reports.results import Results
+
+    outcomes = {name: _outcome(Results.read(opened, [name]), name) for name in shown}
+    if as_json:
+        sys.stdout.write(json.dumps({"studies": outcomes, "left_out": list(left_out)}, indent=2, sort_keys=True) + "\n")
+        return
+    for name, outcome in outcomes.items():
+        sys.stdout.write("\n".join(_lines(name, outcome)) + "\n")
+    for text in left_out:
+        sys.stdout.write(f"left out: {text}\n")
+
+
+def _paths(store: Store, study: str | None) -> list[str]:
+    from sweep.store import layout
+    from sweep.store.records.evaluation import EvaluationRecord
+    from sweep.store.records.row import RowRecord
+
+    if study is None:
+        return store.record_paths(EvaluationRecord)
+    manifest = store.manifest(study)
+    paths = [path for cell in manifest.cells for path in manifest.evaluation_paths(cell)] if manifest else []
+    for row in store.records(RowRecord, store.record_paths(RowRecord, f"{layout.ROWS}/{study}"), lambda _: None):
+        paths += store.record_paths(EvaluationRecord, layout.evaluations_of(row.subject))
+    return list(dict.fromkeys(paths))
+
+
+def _outcome(results: Results, study: str) -> dict[str, Any]:
+    from reports.transfers import Transfers
+
+    found = Transfers(results, study)
+    labels = results.labels[study]
+    matrix = {
+        labels[source]: {
+            labels[target]: sum(values.values()) / len(values)
+            for target in labels
+            if (values := found.shares(source, target))
+        }
+        for source in labels
+    }
+    worst = {
+        labels[label]: {
+            str(one.seed): {
+                "worst_known": known.accuracy,
+                "autoattack": float(known.reference.mean()),
+                "fallen": known.fallen,
+                "images": len(known.left),
+            }
+            for one in found.seeds(label)
+            if (known := found.worst_known(one.trial)) is not None
+        }
+        for label in labels
+    }
+    return {"percent_broken": matrix, "models": worst}
+
+
+def _lines(study: str, outcome: dict[str, Any]) -> list[str]:
+    matrix = {source: row for source, row in outcome["percent_broken"].items() if row}
+    if not matrix:
+        return [f"{study}: no counterexamples of one model and weights of another"]
+    names = list(outcome["percent_broken"])
+    rows = [(source, *(f"{row[name]:.1f}" if name in row else "–" for name in names)) for source, row in matrix.items()]
+    lines = [f"{study}: percent of a model's right images that counterexamples of another break"]
+    lines.append(listing.columns(("counterexamples of", *names), rows))
+    for name, seeds in outcome["models"].items():
+        for seed, one in seeds.items():
+            fell = f", {listing.count(one['fallen'], 'image')} fell that AutoAttack had left" if one["fallen"] else ""
+            known, alone = 100 * one["worst_known"], 100 * one["autoattack"]
+            lines.append(f"{name} seed {seed}: worst known {known:.1f} %, AutoAttack alone {alone:.1f} %{fell}")
+    return lines
+
+
+if __name__ == "__main__":
+    application.main(["transfer", *sys.argv[1:]])
