@@ -14,7 +14,7 @@ from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from reports.tables.table import Table
 from sweep.store.folder import make_folder
-from sweep.store.leases import held
+from sweep.store.holders import held
 
 
 def write(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sweep.cluster.failures import TaskFailure
 from sweep.cluster.nodes import FAST_SECONDS, Nodes
@@ -89,12 +90,12 @@ class Desk:
             worker.assigned.reached(epoch)
         self.nodes.worked(worker.node)
 
-    def ended(self, name: str, seconds: float) -> None:
-        """Its task is done."""
+    def ended(self, name: str, seconds: float, found: Sequence[Any] = ()) -> None:
+        """Its task is done; `found` are records that it has stored."""
         worker = self.workers[name]
         assigned = self._taken_from(worker)
         if assigned is not None:
-            assigned.seconds = seconds
+            assigned.seconds, assigned.found = seconds, found
             self.nodes.worked(worker.node)
             self.work.finished(assigned)
 

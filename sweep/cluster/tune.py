@@ -163,7 +163,7 @@ class Watch(Unsaved, Callback):
             desk.progressed(name, result.get("epoch"))
         if "state" in result:
             self._end(name)
-            self.queue.guarded(lambda: desk.ended(name, result["ended"] - result["started"]))
+            self.queue.guarded(lambda: desk.ended(name, result["ended"] - result["started"], result["found"]))
         if "failure" in result:
             self._end(name)
             self.queue.guarded(lambda: desk.failed(name, result["failure"]))

@@ -18,7 +18,7 @@ from sweep.search.search import Search, SearchSettings, free_journal
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import canonical
-from sweep.store.leases import HeldLeases
+from sweep.store.drivers import HeldLeases
 from sweep.store.records import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
 from sweep.studies.space import search_space

@@ -16,7 +16,7 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Skip, Store
 from sweep.store.encoding import BrokenRecord
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -43,12 +43,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a task finds in the process that runs it; `folder` holds its trial's files."""
+    """What a task finds in the process that runs it; `folder` holds its trial's files.
+
+    Records that it has stored and puts into `found` travel to the driver with its end: nobody has to read them there.
+    """
 
     setting: Setting
     store: Store
     folder: Path
     report: Callable[[dict[str, Any]], None]
+    found: list[Any] = field(default_factory=list)
 
 
 class Driver(Protocol):
@@ -58,17 +62,18 @@ class Driver(Protocol):
     command: str
     retry_failed: bool
 
-    def candidate_ended(self, task: CandidateTraining) -> None: ...
+    def candidate_ended(self, task: CandidateTraining, found: Sequence[Any]) -> None: ...
     def candidate_failed(self, task: CandidateTraining) -> None: ...
     def candidate_left_alone(self, task: CandidateTraining) -> None: ...
-    def training_ended(self, task: Training) -> None: ...
+    def training_ended(self, task: Training, found: Sequence[Any]) -> None: ...
     def training_failed(self, task: Training) -> None: ...
-    def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None: ...
+    def piece_ended(self, task: EvaluationPiece, found: Sequence[Any] = (), *, failed: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
 class Task(ABC):
     stage: ClassVar[str]
+    needs_files: ClassVar[bool] = False  # those of its trial, to go on from
     label: str
     config: TrialConfig
     trial: str
@@ -113,8 +118,8 @@ class Task(ABC):
         """In a worker: from what is stored of it to its end; returns how it ended."""
 
     @abstractmethod
-    def after(self, driver: Driver) -> None:
-        """In the driver, when it has ended well."""
+    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+        """In the driver, when it has ended well; `found` is empty where another driver's worker did it."""
 
     @abstractmethod
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
@@ -128,6 +133,7 @@ class Task(ABC):
 @dataclass(frozen=True)
 class Training(Task):
     stage = "train"
+    needs_files = True
 
     @property
     def name(self) -> str:
@@ -144,8 +150,8 @@ class Training(Task):
     def run(self, place: Workplace) -> str:
         return train_trial(self, place)
 
-    def after(self, driver: Driver) -> None:
-        driver.training_ended(self)
+    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+        driver.training_ended(self, found)
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
@@ -192,8 +198,8 @@ class CandidateTraining(Training):
     def run(self, place: Workplace) -> str:
         return train_candidate(self, place)
 
-    def after(self, driver: Driver) -> None:
-        driver.candidate_ended(self)
+    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+        driver.candidate_ended(self, found)
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
@@ -205,7 +211,7 @@ class CandidateTraining(Training):
 
 @dataclass(frozen=True)
 class EvaluationPiece(Task):
-    """Some images of one phase of an evaluation; the evaluation as a whole is leased."""
+    """Some images of one phase of an evaluation; all evaluations of its trial are leased together."""
 
     stage = "evaluate"
     item: Item
@@ -213,11 +219,12 @@ class EvaluationPiece(Task):
 
     @property
     def lease(self) -> str:
-        return evaluation_lease(self.item.evaluation.folder)
+        return layout.evaluations_lease(self.trial)
 
     @property
     def name(self) -> str:
-        return f"{self.lease}-{self.item.phase}-{self.item.first}-{self.item.last}"
+        folder = self.item.evaluation.folder.replace("/", "-")
+        return f"{folder}-{self.item.phase}-{self.item.first}-{self.item.last}"
 
     @property
     def title(self) -> str:
@@ -237,12 +244,13 @@ class EvaluationPiece(Task):
         (model, images, labels), data = trial_parts(*subject), trial_data_sha256(*subject)
         images = evaluation.attack.images_of(images, labels, self.config.dataset, setting.data_dir)
         parts = (model, images, labels)
-        for done in run_item(place.store, self.item, *parts, device=device(), commit=setting.commit, data=data):
+        made = {"device": device(), "commit": setting.commit, "data": data, "found": place.found}
+        for done in run_item(place.store, self.item, *parts, **made):
             place.report({"images": done})
         return "done"
 
-    def after(self, driver: Driver) -> None:
-        driver.piece_ended(self)
+    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+        driver.piece_ended(self, found)
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
         driver.piece_ended(self, failed=True)
@@ -272,7 +280,7 @@ class DiagnosisTask(Task):
         diagnose_trial(place.store, self.diagnosis, setting.data_dir, device=device(), commit=setting.commit)
         return "done"
 
-    def after(self, driver: Driver) -> None:
+    def after(self, driver: Driver, found: Sequence[Any]) -> None:
         """Nothing waits for it."""
 
     def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
@@ -280,7 +288,3 @@ class DiagnosisTask(Task):
 
     def left_alone(self, driver: Driver) -> None:
         """Nothing waits for it."""
-
-
-def evaluation_lease(folder: str) -> str:
-    return folder.replace("/", "-")

@@ -37,7 +37,9 @@ def train_candidate(task: CandidateTraining, place: Workplace) -> str:
     try:
         return train_trial(task, place, task.cut_offs, task.metric)
     except Pruned as pruned:
-        place.store.write_record(CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve)))
+        record = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve))
+        place.store.write_record(record)
+        place.found.append(record)
         forget(place.store, task.trial)
         return "pruned"
 
@@ -55,20 +57,23 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     started, pushed = time.time(), time.monotonic()
 
     def go_on() -> None:
-        _write_progress(store, task, len(curve), started)
         if judged([row.get(metric) for row in curve], needed)[1]:
             raise Pruned(curve)
 
     def after_resume(rows: list[CurveRow]) -> None:
         curve.extend(rows)
+        _write_progress(store, task, len(curve), started)
         go_on()
 
     def after_epoch(row: CurveRow) -> None:
         nonlocal pushed
         curve.append(row)
-        if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
-            push_state(store, task.trial, folder)
+        is_remote = store.local("") is None
+        if not is_remote or time.monotonic() - pushed > PUSH_SECONDS:
+            if is_remote:
+                push_state(store, task.trial, folder)
             pushed = time.monotonic()
+            _write_progress(store, task, len(curve), started)
         place.report({key: value for key, value in row.items() if isinstance(value, int | float)})
         go_on()
 
@@ -85,7 +90,9 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     )
     _push(store, task.trial, folder, without=layout.RESUME)
     trained_on = data_sha256(task.config, data, place.setting.data_dir)
-    store.write_record(_record(task, place, outcome, trained_on, time.time() - started))
+    record = _record(task, place, outcome, trained_on, time.time() - started)
+    store.write_record(record)
+    place.found.append(record)
     _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
     return str(outcome["status"])
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import _checked_weights
-from sweep.store import layout, leases
+from sweep.store import drivers, holders, layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records import RECORD_TYPES, DiagnosticsRecord, TrialRecord
@@ -99,7 +99,7 @@ def _killed_run(store: Path, reference: Reference, chance: random.Random) -> Non
 
     def run(step: int) -> None:
         Countdown(store, step).install()
-        leases.take.__defaults__ = (LEASE_SECONDS,)
+        drivers.LEASE_SECONDS = LEASE_SECONDS
         loop.run(reference.study, store, reference.folder)
 
     wanted = FILES[chance.choice(("resume", "shard"))]
@@ -126,7 +126,7 @@ def _judge_commands(result: Result, reference: Reference, folder: Path, *, repai
 
 def _prepare() -> None:
     commands.without_figures()
-    leases.UNFILLED_SECONDS = 0.5
+    holders.UNFILLED_SECONDS = 0.5
 
 
 def _judge_decision(result: Result, store: Path) -> None:
@@ -162,7 +162,7 @@ def _read_resume(store: Store, path: str, whole: Store) -> Any:
 
 
 def _read_lease(store: Store, path: str, whole: Store) -> Any:
-    return leases._load(store, path, os.path.getmtime(store.local(path) or ""))
+    return holders.load(store, path, os.path.getmtime(store.local(path) or ""))
 
 
 def _read_nothing(store: Store, path: str, whole: Store) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sweep.store import leases
+from sweep.store import holders
 from tests.chaos import loop
 from tests.chaos.children import in_child
 from tests.chaos.comparison import judge_end, judge_store
@@ -40,7 +40,7 @@ def perform(case: str, reference: Reference) -> Result:
     store = folder / "store"
 
     def run(countdown: Countdown) -> None:
-        leases.UNFILLED_SECONDS = UNFILLED_SECONDS
+        holders.UNFILLED_SECONDS = UNFILLED_SECONDS
         countdown.install()
         loop.run(reference.study, store, reference.folder, forked=workers == "forked")
 

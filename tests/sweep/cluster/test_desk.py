@@ -7,7 +7,7 @@ from sweep.cluster.desk import DEATHS, Desk, Worker
 from sweep.cluster.failures import TaskFailure, failure_of
 from sweep.cluster.place import Place
 from sweep.errors import SweepEnded
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.work.tasks import EvaluationPiece, Training
 from sweep.work.work import Work

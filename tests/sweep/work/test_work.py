@@ -7,7 +7,7 @@ import pytest
 from sweep.cluster.desk import Desk
 from sweep.cluster.place import Place
 from sweep.store import layout
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.store.records import EvaluationRecord
 from sweep.work.tasks import Task
