@@ -28,7 +28,7 @@ from trainers.config import Augmentation, Recipe
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
 from trainers.own import cache
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.precision import prepared
 
 BATCH, LIMIT, CACHE_LIMIT = 128, 0.03, 0.05
@@ -52,7 +52,7 @@ def seconds(work: Callable[[], object], repeats: int, clock: Callable[[], float]
 def step_seconds(network: str = "preact_resnet18", side: int = 32) -> float:
     model = prepared(models.build(network, 10, shape=(3, side, side)), torch.device("cpu"), Recipe()).train()
     images, labels = torch.rand(BATCH, 3, side, side), torch.randint(10, (BATCH,))
-    one_step = LinfAttack(8 / 255, 2 / 255, 1, final_forward=False)
+    one_step = ProjectedAscent(8 / 255, 2 / 255, 1, final_forward=False)
     attack = seconds(lambda: one_step(model, images, lambda logits: F.cross_entropy(logits, labels)), 2)
     update = seconds(lambda: F.cross_entropy(model(images), labels).backward(), 2)
     return 10 * attack + update

@@ -31,7 +31,8 @@ from sweep.evaluation import items as work
 from sweep.evaluation.asked import evaluation as asked
 from sweep.evaluation.outside import Outside, load_outside
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord, pack
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.verdicts import pack
 from trainers import data, models
 from trainers.attacks import parse
 from trainers.evaluate import evaluate_phase, ready

@@ -20,7 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep.store.records import Checkpoint, EvaluationRecord, Manifest, PlannedCell, Record, TrialRecord, pack
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest, PlannedCell
+from sweep.store.records.record import Record
+from sweep.store.records.trial import Checkpoint, TrialRecord
+from sweep.store.verdicts import pack
 from trainers.config import TrialConfig
 
 FIRST_SECONDS, LATER_SECONDS, TABLES_SECONDS, SMALL_SECONDS = 30.0, 3.0, 10.0, 30.0

@@ -39,7 +39,8 @@ def one_search(curves: Curves, seeds: tuple[int, ...], drop: int, number: int, f
     import search_spaces
     from benchmarks.digits_grid import key
     from sweep.search.pruning import rungs
-    from sweep.search.search import Search, SearchSettings
+    from sweep.search.search import Search
+    from sweep.search.settings import SearchSettings
 
     epochs = len(next(iter(curves.values()))[str(seeds[0])])
     # The first seed is the sampler's too: searches on the same trainings differ by it.

@@ -55,7 +55,7 @@ def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
     from sweep.cluster.devices import choose, slots
     from sweep.cluster.tune import Queue, Watch, fit
     from sweep.store.opening import open_store
-    from sweep.store.records import TrialRecord
+    from sweep.store.records.trial import TrialRecord
     from sweep.work.tasks import Setting
     from sweep.work.work import Work
 
@@ -132,7 +132,7 @@ def ten_thousand(folder: Path) -> dict[str, float]:
 def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], float]:
     from sweep.store.manifests import write_manifest
     from sweep.store.opening import open_store
-    from sweep.store.records import TrialRecord
+    from sweep.store.records.trial import TrialRecord
     from sweep.trials import cells as plan
     from sweep.trials.identity import NUMERICS_VERSION
 

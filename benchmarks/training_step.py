@@ -41,7 +41,7 @@ from benchmarks._turns import in_turns
 from trainers import composition, models
 from trainers.config import Recipe
 from trainers.method import Batch
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.precision import prepared
 from trainers.step import training_step
 
@@ -89,9 +89,9 @@ def plain_step(model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, lab
     F.cross_entropy(model(images), labels).detach()
 
 
-def our_step(name: str, model: nn.Module, batch: Batch, attack: LinfAttack | None = None) -> Callable[[], object]:
+def our_step(name: str, model: nn.Module, batch: Batch, attack: ProjectedAscent | None = None) -> Callable[[], object]:
     method, optimizer = composition.build(name), optimizer_of(model)
-    attack = attack or LinfAttack(EPSILON, STEP_SIZE, STEPS, start=method.start, mode=method.mode)
+    attack = attack or ProjectedAscent(EPSILON, STEP_SIZE, STEPS, start=method.start, mode=method.mode)
     logs = FLOORS[name] != "trades"  # its script has no clean forward for logging
     return lambda: training_step(model, optimizer, method, batch, attack, log_clean_forward=logs)
 
@@ -128,7 +128,7 @@ def same_numbers() -> float:
     noise = torch.rand_like(images) * 2 - 1
     plain = network().double()
     ours = prepared(copy.deepcopy(plain), torch.device("cpu"), Recipe())
-    attack = LinfAttack(EPSILON, STEP_SIZE, STEPS, draw=lambda _: noise)
+    attack = ProjectedAscent(EPSILON, STEP_SIZE, STEPS, draw=lambda _: noise)
     optimizer = optimizer_of(plain)
     step = our_step("at", ours, Batch(images, labels, labels, {}), attack)
     for _ in range(2):
@@ -226,7 +226,7 @@ def _peak_of(kind: str, batch_size: int, pipe: object) -> None:
     torch.set_num_threads(1)
     model = prepared(network(), torch.device("cpu"), Recipe())
     images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
-    attack = LinfAttack(EPSILON, STEP_SIZE, 1, final_forward=False)
+    attack = ProjectedAscent(EPSILON, STEP_SIZE, 1, final_forward=False)
 
     def work() -> None:
         if kind == "attack":

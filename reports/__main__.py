@@ -121,7 +121,7 @@ def explain(
 def explain_cell(
     cell: str, store: str, studies: list[str] | None = None, out: Path | None = None, against: str | None = None
 ) -> None:
-    from reports.explain import text as explanation
+    from reports.explanation.text import text as explanation
     from reports.results import Results
 
     _say(explanation(Results.read(store, studies, against), cell), out, "explain.md")

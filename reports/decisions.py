@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.claims.pairs import Pair
+from reports.measures import DIAGNOSTICS
 from reports.names import attack_name
-from reports.results import DIAGNOSTICS, Results
+from reports.results import Results
 from reports.sequential import number_words, outcome_words, record_look
-from sweep.store.records import DecisionRecord
+from sweep.store.records.decision import DecisionRecord
 
 NOTE = (
     "Sequential: seeds were added until the claim was decided or the budget ended; the differences at equal seeds are "

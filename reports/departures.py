@@ -11,7 +11,7 @@ from reports.results import Results
 from reports.tables.table import Table, TableCell
 from sweep import studies
 from sweep.store.encoding import canonical
-from sweep.studies.check import SEARCHED
+from sweep.studies.check_search import SEARCHED
 from sweep.studies.written import written_settings, written_study
 from trainers.data import dataset_facts, dataset_names
 

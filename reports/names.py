@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 from trainers import registry
 from trainers.attacks import display_name
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports.names import attack_name
-from reports.results import Planned, Results
+from reports.planned import Planned
+from reports.results import Results
 from reports.statistics import Sample, interval
 from reports.tables.table import Key, Rounding, TableCell
 

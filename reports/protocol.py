@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 
 # What makes a row the method that it is, and so no difference in protocol.
 OWN = ("method", "hyperparameters", "plugin", "seed")

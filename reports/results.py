@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from reports.margins import Margins
+from reports.measures import DIAGNOSTICS, in_norm, measure_in, no_ball
 from reports.papers import load as load_paper
 from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
+from reports.planned import Planned
+from reports.scores import Score, Scores
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
 from reports.tables.table import Key, Rounding, TableCell
 from sweep.store.base import Store
-from sweep.store.records import PlannedAttack
+from sweep.store.records.manifest import PlannedAttack
 from trainers import composition
 from trainers.chance import near_chance
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts, dataset_names
 from trainers.values import NORM_DISPLAYS
-
-# Measures from the diagnostics' summary, and the factor to what is shown: rates become percent, norms stay.
-DIAGNOSTICS = {
-    "generalization_gap": 100.0,
-    "train_potentially_misclassified": 100.0,
-    "test_potentially_misclassified": 100.0,
-    "gradient_norm_ce_label": 1.0,
-    "gradient_norm_ce_runner_up": 1.0,
-    "gradient_norm_ce_random": 1.0,
-    "gradient_norm_logit_max": 1.0,
-}
-MarginEstimator = Literal["diagnostics", "training"]
-# What a caption must say of a mean logit margin loss: the two are different numbers.
-MARGIN_NOTES: dict[MarginEstimator, str] = {
-    "diagnostics": "measured after training on images without augmentation, in eval mode, by PGD-20",
-    "training": "the running mean over an epoch's training batches: images as augmented, the training attack, weights "
-    "still moving",
-}
-
-
-class Planned(NamedTuple):
-    seed: int
-    trial: str
-    status: str
-    last_epoch: dict[str, Any]
-
-
-class Score(NamedTuple):
-    attack_id: str
-    images: int
-    accuracy: float
-    clean_accuracy: float | None
-    warned: bool
-    path: str
 
 
 class Results:
@@ -71,7 +41,7 @@ class Results:
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
-        self._margins_of: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
+        self.margins = Margins(data, self._trainings)
         self._near_chance: dict[tuple[str, str, str], bool] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
@@ -173,27 +143,21 @@ class Results:
         return (known or _trains_on(self.methods[study, label])) != "clean"
 
     @cached_property
-    def _evaluations(self) -> dict[tuple[str, str], dict[tuple[str, str], list[Score]]]:
-        found: dict[tuple[str, str], dict[tuple[str, str], list[Score]]] = defaultdict(lambda: defaultdict(list))
-        frame = self.data.evaluations
-        columns = ("trial", "checkpoint", "attack", "norm", "epsilon", "attack_id", "images", "accuracy")
-        for row in zip(*(frame[name] for name in (*columns, "clean_accuracy", "warnings", "path")), strict=True):
-            trial, checkpoint, attack, norm, epsilon, attack_id, images, accuracy, clean, warnings, path = row
-            known = None if clean is None or clean != clean else float(clean)
-            entry = Score(attack_id, int(images), float(accuracy), known, bool(warnings), path)
-            found[trial, checkpoint][in_norm(attack, norm), "" if no_ball(attack) else epsilon].append(entry)
-        return found
+    def _scores(self) -> Scores:
+        return Scores(self.data.evaluations)
 
     def seeds(self, study: str, label: str) -> list[Planned]:
         return self._planned[study, label]
 
+    def _trainings(self, study: str) -> Iterator[Planned]:
+        return (one for label in self.labels[study] for one in self.seeds(study, label))
+
     def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
         """Name and radius of every attack some trial of the study was evaluated with; pgd-20@l1 is in a norm other
         than the study's."""
-        seen: dict[tuple[str, str], None] = {}
-        for label in self.labels[study]:
-            for planned in self.seeds(study, label):
-                seen |= dict.fromkeys(self._evaluations.get((planned.trial, checkpoint), {}))
+        seen: set[tuple[str, str]] = set()
+        for planned in self._trainings(study):
+            seen.update(self._scores.attacks(planned.trial, checkpoint))
         own = self.norm(study)
         return sorted((measure_in(name, own), radius) for name, radius in seen)
 
@@ -207,14 +171,9 @@ class Results:
 
     @cached_property
     def _checkpoints(self) -> dict[str, list[str]]:
-        evaluated: dict[str, set[str]] = defaultdict(set)
-        for trial, checkpoint in self._evaluations:
-            evaluated[trial].add(checkpoint)
         found = {}
-        for study, labels in self.labels.items():
-            seen: set[str] = set()
-            for label in labels:
-                seen.update(*(evaluated.get(planned.trial, set()) for planned in self.seeds(study, label)))
+        for study in self.labels:
+            seen = {name for one in self._trainings(study) for name in self._scores.checkpoints(one.trial)}
             headline = self.data.headline(study)
             found[study] = sorted(seen, key=lambda name, headline=headline: (name != headline, name))  # type: ignore[misc]
         return found
@@ -222,8 +181,8 @@ class Results:
     def evaluation(self, study: str, trial: str, checkpoint: str, attack: str, epsilon: str) -> Score | None:
         """The evaluation the study asked for; else, one made apart from it, on the most images."""
         name, _, norm = attack.partition("@")
-        key = in_norm(name, norm or self.norm(study)), "" if no_ball(name) else epsilon
-        entries = self._evaluations.get((trial, checkpoint), {}).get(key, [])
+        radius = "" if no_ball(name) else epsilon
+        entries = self._scores.of(trial, checkpoint, in_norm(name, norm or self.norm(study)), radius)
         if len(entries) < 2:
             return entries[0] if entries else None
         asked = {attack.id for attack in self.asked_attacks(study)}
@@ -242,8 +201,8 @@ class Results:
         for trial in (one.trial for one in self.seeds(key.study, cell.label) if one.seed in cell.seeds):
             known = [self.evaluation(key.study, trial, checkpoint, name, epsilon) for name in names]
             if known == [None] and key.measure == "clean":  # taken from an attack, as by `clean_accuracy`
-                groups = self._evaluations.get((trial, checkpoint), {}).values()
-                found.add(max(one.images for group in groups for one in group if one.clean_accuracy is not None))
+                by_attack = self._scores.clean(trial, checkpoint)
+                found |= {by_attack[0]} if by_attack else set()
             found |= {one.images for one in known if one is not None}
         return found
 
@@ -309,7 +268,7 @@ class Results:
 
     def _value(self, key: Key, planned: Planned, checkpoint: str, epsilon: str) -> tuple[float | None, bool]:
         if key.measure == "margin":
-            return self._margin(key.study, planned, checkpoint), False
+            return self.margins.of(key.study, planned.trial, checkpoint), False
         if key.measure == "margin_ratio":
             return self._margin_ratio(key, planned, checkpoint), False
         if key.measure in DIAGNOSTICS:
@@ -331,10 +290,8 @@ class Results:
         own = self.evaluation(study, trial, checkpoint, "clean", "")
         if own is not None:
             return 100 * own.accuracy
-        # Every attack starts by classifying the clean images and keeps those verdicts too.
-        entries = [entry for group in self._evaluations.get((trial, checkpoint), {}).values() for entry in group]
-        known = [(entry.images, entry.clean_accuracy) for entry in entries if entry.clean_accuracy is not None]
-        return 100 * max(known)[1] if known else None
+        by_attack = self._scores.clean(trial, checkpoint)
+        return 100 * by_attack[1] if by_attack else None
 
     def near_chance(self, study: str, trial: str, checkpoint: str) -> bool:
         """Whether the training learned next to nothing; unknown where the data set is not known here."""
@@ -345,31 +302,6 @@ class Results:
             self._near_chance[study, trial, checkpoint] = found
         return self._near_chance[study, trial, checkpoint]
 
-    def _margin(self, study: str, planned: Planned, checkpoint: str) -> float | None:
-        """Mean logit margin loss on the adversarial training images, by the study's one estimator of it."""
-        return self._margins(study, checkpoint)[self.margin_estimator(study, checkpoint)].get(planned.trial)
-
-    def margin_estimator(self, study: str, checkpoint: str = "last") -> MarginEstimator:
-        """The one that more of the study's trainings have; the two differ, so no row of a table mixes them."""
-        known = self._margins(study, checkpoint)
-        return "training" if len(known["training"]) > len(known["diagnostics"]) else "diagnostics"
-
-    def _margins(self, study: str, checkpoint: str) -> dict[MarginEstimator, dict[str, float]]:
-        """By estimator and trial."""
-        if (study, checkpoint) in self._margins_of:
-            return self._margins_of[study, checkpoint]
-        found: dict[MarginEstimator, dict[str, float]] = {"diagnostics": {}, "training": {}}
-        for planned in (one for label in self.labels[study] for one in self.seeds(study, label)):
-            if planned.status == "done":
-                value = self.data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
-                if value is not None:
-                    found["diagnostics"][planned.trial] = float(value)
-                value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
-                if value is not None:
-                    found["training"][planned.trial] = float(value)
-        self._margins_of[study, checkpoint] = found
-        return found
-
     def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
         """Of the label's mean margin loss to that of the paper's reference with the same seed."""
         ratio = self.paper.margin_ratio
@@ -377,24 +309,8 @@ class Results:
         reference = next((one for one in rivals if one.seed == planned.seed), None)
         if reference is None or reference.status != "done":
             return None
-        ours, base = (self._margin(key.study, one, checkpoint) for one in (planned, reference))
+        ours, base = (self.margins.of(key.study, one.trial, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
-
-
-def no_ball(attack: str) -> bool:
-    """Measured on images as they are, whatever the norm."""
-    return attack == "clean" or attack.startswith("corruption-")
-
-
-def in_norm(attack: str, norm: str) -> str:
-    """A name that tells norms apart: pgd-20 in L∞, pgd-20@l2."""
-    return attack if norm == "linf" or no_ball(attack) else f"{attack}@{norm}"
-
-
-def measure_in(name: str, own: str) -> str:
-    """The same from the view of a study whose own norm needs no mention."""
-    base, _, norm = name.partition("@")
-    return base if no_ball(base) or (norm or "linf") == own else f"{base}@{norm or 'linf'}"
 
 
 @cache

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from sweep.store.records import DecisionRecord
+from sweep.store.records.decision import DecisionRecord
 
 # Spread of the effect sizes in the mixture. At 2, no three seeds decide anything, four do from an effect of about 4 on,
 # and an effect of 0.5 costs about a tenth more seeds than at the best value for it (benchmarks/sequential.py).

@@ -14,7 +14,7 @@ from sweep.errors import UserError
 from trainers import suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.evaluate import evaluate_attack, pixels
-from trainers.perturbation.linf import batchnorm_mode
+from trainers.perturbation.projected_ascent import batchnorm_mode
 from trainers.values import NormName, as_float
 
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
+from reports.measures import DIAGNOSTICS
 from reports.names import attack_name
 from reports.papers.paper import Paper
-from reports.results import DIAGNOSTICS, Results
+from reports.results import Results
 from reports.sequential import SCALE, Look, growth, look, number_words, outcome_words
 from reports.store.load import load
 from sweep import studies
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.base import Store
-from sweep.store.records import DecisionRecord
+from sweep.store.records.decision import DecisionRecord
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned

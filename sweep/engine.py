@@ -20,7 +20,7 @@ from sweep.store.base import ABSENT, Store
 from sweep.store.folder import make_folder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verification import set_trial_aside
 from sweep.studies.model import Study
 from sweep.trials import cells as planned

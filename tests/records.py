@@ -6,21 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from sweep.store.records import (
-    CandidateEntry,
-    CandidateRecord,
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    PlannedAttack,
-    PlannedCell,
-    RowRecord,
-    SearchRecord,
-    ShardRecord,
-    TrialRecord,
-    pack,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import CandidateEntry, CandidateRecord, SearchRecord
+from sweep.store.records.trial import TrialRecord
+from sweep.store.verdicts import pack
 from trainers.attack import EvaluationAttack
 from trainers.attacks import parse
 from trainers.config import TrialConfig

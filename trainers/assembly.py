@@ -12,7 +12,7 @@ from trainers import data, models
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.method import Method
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.values import as_float
 
 
@@ -53,10 +53,10 @@ def build_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.SGD:
     return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov)
 
 
-def build_attack(config: TrialConfig, method: Method) -> LinfAttack:
+def build_attack(config: TrialConfig, method: Method) -> ProjectedAscent:
     """Radius and steps are the study's; start and BatchNorm mode the method's own unless the study sets them."""
     asked = config.recipe.attack
-    return LinfAttack(
+    return ProjectedAscent(
         as_float(asked.epsilon),
         as_float(asked.step_size),
         asked.steps,

@@ -112,7 +112,7 @@ class EvaluationAttack(Strict):
 
         `checks` asks for whatever the attack looks at once for a data set.
         """
-        from trainers.perturbation.linf import correct_predictions
+        from trainers.perturbation.projected_ascent import correct_predictions
 
         clean = correct_predictions(model, images, labels)
         found = self.adversarial(model, images, labels, indices)

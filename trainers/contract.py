@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import search_spaces
 from trainers import composition, models, registry, short_training
 from trainers.method import Batch, Method, declaration_faults
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.short_training import LATE, SHAPE
 from trainers.step import CheckedLoss, training_step
 
@@ -135,7 +135,7 @@ class _Step:
         state = built.new_state(2 * size)
         self.batch = Batch(images, labels, torch.arange(size), state)
         start, mode = ("uniform", "train") if same_attack else (built.start, built.mode)
-        self.attack = LinfAttack(0.1, 0.05, 3, start=start, mode=mode, generator=torch.Generator().manual_seed(1))
+        self.attack = ProjectedAscent(0.1, 0.05, 3, start=start, mode=mode, generator=torch.Generator().manual_seed(1))
         self.wrappers = [registry.WRAPPERS.get(one)().begin(self.model, 1) for one in wrappers]
 
     def loss(self) -> Tensor:

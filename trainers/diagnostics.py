@@ -11,9 +11,9 @@ from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.evaluate import pixels
 from trainers.losses import logit_margin, of_label, probability_margin
-from trainers.perturbation.linf import batchnorm_mode, frozen_parameters, keyed_pgd
 from trainers.perturbation.noise import keyed_bits
 from trainers.perturbation.norms import NORMS
+from trainers.perturbation.projected_ascent import batchnorm_mode, frozen_parameters, keyed_pgd
 from trainers.values import NormName, as_float
 
 Arrays = dict[str, np.ndarray]

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from trainers import losses, pulse
 from trainers.attack import EvaluationAttack, Verdicts
 from trainers.perturbation.autoattack import joined_warnings
-from trainers.perturbation.linf import (
-    LinfAttack,
+from trainers.perturbation.noise import keyed_uniform
+from trainers.perturbation.projected_ascent import (
+    ProjectedAscent,
     batchnorm_mode,
     correct_predictions,
     frozen_parameters,
     keyed_pgd,
 )
-from trainers.perturbation.noise import keyed_uniform
 from trainers.precision import evaluation_precision, laid_out
 from trainers.reproducible import kernels
 from trainers.values import NormName
@@ -130,7 +130,7 @@ def margin_accuracy(
                 batch[left],
                 wanted[left],
                 targets[left, number],
-                LinfAttack(
+                ProjectedAscent(
                     epsilon,
                     step_size,
                     steps,
@@ -146,7 +146,7 @@ def margin_accuracy(
     return right / len(images)
 
 
-def _towards(model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor, attack: LinfAttack) -> Tensor:
+def _towards(model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor, attack: ProjectedAscent) -> Tensor:
     return attack(model, images, lambda logits: losses.of_label(logits, targets) - losses.of_label(logits, labels))
 
 

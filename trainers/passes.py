@@ -22,7 +22,7 @@ from trainers import composition, models, registry
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 from trainers.method import Batch
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.step import training_step
 from trainers.values import as_float
 
@@ -82,7 +82,7 @@ def _counted_step(
         images = torch.rand(SIZE, 3, 8, 8)
         labels = model(images).argmax(dim=1).detach()  # all correct: what attacks only those attacks every image
         batch = Batch(images, labels, torch.arange(SIZE), method.new_state(SIZE))
-        attack = LinfAttack(
+        attack = ProjectedAscent(
             as_float("8/255"),
             as_float("2/255"),
             steps,

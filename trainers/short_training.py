@@ -17,7 +17,7 @@ from trainers.data import load as load_data
 from trainers.data.bundle import DataBundle
 from trainers.data.synthetic import SyntheticImages
 from trainers.method import Batch
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.registry import WRAPPERS
 from trainers.step import training_step
 from trainers.train import train
@@ -40,7 +40,7 @@ def repeated_steps(name: str, steps: int) -> tuple[float, float]:
     for _ in range(steps):
         torch.manual_seed(1)
         generator = torch.Generator().manual_seed(1)
-        attack = LinfAttack(0.05, 0.025, 2, built.start, built.mode, generator)
+        attack = ProjectedAscent(0.05, 0.025, 2, built.start, built.mode, generator)
         step = training_step(model, optimizer, built.at_epoch(LATE), batch, attack, wrappers=hooks)
         losses.append(step.loss.item())
     return losses[0], sum(losses[-5:]) / 5

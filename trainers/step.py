@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.method import Attack, Batch, Method
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.watched_attack import WatchedAttack
 from trainers.wrapper import Hooks
 
@@ -48,7 +48,7 @@ def training_step(
     optimizer: torch.optim.Optimizer,
     method: Method,
     batch: Batch,
-    attack: LinfAttack,
+    attack: ProjectedAscent,
     *,
     wrappers: Sequence[Hooks] = (),
     log_clean_forward: bool = True,

@@ -25,8 +25,8 @@ from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
 from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
 from trainers.method import Batch, Method
-from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import TrainingNoise
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.precision import laid_out, prepared
 from trainers.reproducible import reproducible
 from trainers.step import StepResult, training_step
@@ -176,7 +176,7 @@ class Training:
             tally.settle()  # what raised may come from a loss that was no number some steps ago: that is said instead
             raise
 
-    def _one_step(self, method: Method, batch: Batch, attack: LinfAttack, wrappers: Sequence[Hooks]) -> StepResult:
+    def _one_step(self, method: Method, batch: Batch, attack: ProjectedAscent, wrappers: Sequence[Hooks]) -> StepResult:
         with ExitStack() as settings:
             for wrapper in wrappers:
                 settings.enter_context(wrapper.settings(self.model, self.step))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.method import Objective
-from trainers.perturbation.linf import LinfAttack, batchnorm_mode
+from trainers.perturbation.projected_ascent import ProjectedAscent, batchnorm_mode
 
 
 class WatchedAttack:
@@ -23,7 +23,7 @@ class WatchedAttack:
     closing forward takes place after all.
     """
 
-    def __init__(self, attack: LinfAttack, *, merges_forward: bool) -> None:
+    def __init__(self, attack: ProjectedAscent, *, merges_forward: bool) -> None:
         closes = attack.mode == "train" and attack.final_forward and attack.steps > 0
         self.merges_forward = merges_forward and closes
         self.attack = replace(attack, final_forward=False) if self.merges_forward else attack

@@ -15,7 +15,7 @@ from reports.results import Results
 from reports.statistics import Sample
 from reports.tables.table import Key, TableCell
 from sweep.errors import UserError
-from sweep.store.records import DecisionRecord
+from sweep.store.records.decision import DecisionRecord
 from trainers.spelling import nearest
 
 Direction = Literal[1, -1]

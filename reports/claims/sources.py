@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 from reports.claims.margins import OF_COURSE, OF_IMAGES
 from reports.departures import Departures
 from reports.papers.paper import Paper
-from reports.results import Planned, Results
+from reports.planned import Planned
+from reports.results import Results
 from reports.statistics import Sample
 from reports.tables.table import Key, TableCell
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
-from reports.results import MARGIN_NOTES
+from reports.margins import MARGIN_NOTES
 
 DASHES = ("-", "--", "-.", ":")
 # Of the loss under the bar of the ratio, then of the one over it.
@@ -73,7 +73,7 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     if ratios:
         between = f"{ratio.over.words}'s margin over that of {ratio.under.words}"
         caption += f" {between} at the last epoch, so measured: {', '.join(ratios)}."
-        if study.results.margin_estimator(study.name) == "diagnostics":
+        if study.results.margins.estimator(study.name) == "diagnostics":
             caption += f" The tables' margins are another estimate: {MARGIN_NOTES['diagnostics']}."
     return figure, caption
 

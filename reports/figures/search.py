@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures import style
 from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper
-from sweep.store.records import SearchRecord
+from sweep.store.records.search import SearchRecord
 
 CONTOUR_POINTS = 8
 

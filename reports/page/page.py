@@ -26,7 +26,7 @@ from reports.results import Results
 from reports.significance import Tests, study_tests
 from reports.tables.table import Key, Table, headline_measure, p_text, signed
 from sweep.store import layout
-from sweep.store.records import CandidateEntry, SearchRecord
+from sweep.store.records.search import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
 REFRESH_SECONDS = 60

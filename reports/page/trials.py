@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from reports.measures import in_norm, no_ball
 from reports.names import attack_name
-from reports.results import Results, in_norm, no_ball
+from reports.results import Results
 from trainers.config import TrialConfig
 
 LOG_LINES = 20

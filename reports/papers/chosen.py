@@ -10,7 +10,7 @@ from reports.papers.paper import Paper
 from reports.store.load import Problem
 from sweep import studies
 from sweep.errors import UserError
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 from sweep.studies import file as study_file
 
 

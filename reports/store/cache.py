@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from reports.store.rows import Row
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
-from sweep.store.records import Record
+from sweep.store.records.record import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 NESTED = "json:"  # before the name of a column whose values are mappings or lists

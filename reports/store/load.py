@@ -32,17 +32,15 @@ from sweep.store import layout
 from sweep.store.base import AnyRecord, Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
-from sweep.store.records import (
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Record,
-    RowRecord,
-    SearchRecord,
-    TrialRecord,
-    unpack,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Record
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import SearchRecord
+from sweep.store.records.trial import TrialRecord
+from sweep.store.verdicts import unpack
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ from functools import cache
 from typing import Any
 
 from sweep.store import layout
-from sweep.store.records import EvaluationRecord, Manifest, PlannedCell, RowRecord, TrialRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest, PlannedCell
+from sweep.store.records.row import RowRecord
+from sweep.store.records.trial import TrialRecord
 from trainers.values import as_float
 
 Row = dict[str, Any]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from reports.results import MARGIN_NOTES, Results
+from reports.margins import MARGIN_NOTES
+from reports.results import Results
 from reports.store.rows import OUTSIDE
 from reports.tables.table import MARKS, Table, with_best
 from trainers.config import kept_epoch
@@ -66,7 +67,7 @@ def checkpoint_note(results: Results, study: str) -> str:
 
 def margins_note(results: Results, studies: Iterable[str]) -> str:
     """Where these margins come from: the two ways to measure them give different numbers."""
-    ways = dict.fromkeys(MARGIN_NOTES[results.margin_estimator(study)] for study in studies)
+    ways = dict.fromkeys(MARGIN_NOTES[results.margins.estimator(study)] for study in studies)
     return f"Adversarial training images at the last epoch, {' or '.join(ways)}"
 
 

@@ -29,6 +29,7 @@ class Worker:
     assigned: Assigned | None = None
     since: float = field(default_factory=time.monotonic)  # it has its task, or none
     wait: float = SHORT_WAIT
+    trial: str = ""  # whose weights it may have loaded
 
     @property
     def node(self) -> str:
@@ -66,9 +67,10 @@ class Desk:
         if self._is_parked(worker):
             self._end_without_nodes()
             return BAD_NODE_WAIT  # as long as it waits there, nothing else is sent there
-        assigned = self.work.next_task(lambda one: self._suits(one, worker))
+        assigned = self.work.next_task(lambda one: self._suits(one, worker), trial=worker.trial)
         if assigned is not None:
             worker.assigned, worker.since, worker.wait = assigned, time.monotonic(), SHORT_WAIT
+            worker.trial = assigned.task.trial
             assigned.started = True
             self.work.pace.begin(assigned)
             self._worked = time.monotonic()

@@ -16,9 +16,9 @@ from sweep.cluster.speed import Speed, measure
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation, evaluations_of
 from sweep.listing import columns, size
-from sweep.search.search import GENERATION
+from sweep.search.settings import GENERATION
 from sweep.store.base import Store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials.cells import Cell, states
 from sweep.trials.cost import PRUNED_SHARE, budget_hours, selection_passes, steps_of, training_seconds

@@ -16,7 +16,7 @@ from trainers.data import dataset_facts
 from trainers.evaluate import pgd_accuracy
 from trainers.method import Batch
 from trainers.passes import step_count
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.precision import prepared
 from trainers.reproducible import reproducible
 from trainers.step import training_step
@@ -81,7 +81,7 @@ def _timed(config: TrialConfig, seconds: float) -> dict[str, list[float]]:
         batch = Batch(images.to(place), labels.to(place), torch.arange(size, device=place), {})
 
         def step() -> None:
-            training_step(model, optimizer, method, batch, LinfAttack(0.03, 0.01, 1))
+            training_step(model, optimizer, method, batch, ProjectedAscent(0.03, 0.01, 1))
 
         def passes() -> None:
             pgd_accuracy(model, images, labels, epsilon=0.03, step_size=0.01, steps=STEPS, device=place)

@@ -128,7 +128,7 @@ class Queue(Unsaved, Searcher):
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._slots, self._nodes = slots(self.resources), {node["NodeID"] for node in nodes()}
             self._looked = time.monotonic()
-            self.desk.work.at_once = self._slots
+            self.desk.work.evaluations.at_once = self._slots
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: what is left to do follows from the store."""

@@ -158,7 +158,7 @@ def _fresh_process(cpus: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _scratch(store: Store, path: str, with_files: bool) -> Iterator[Path]:
-    """Where files are written: in a folder store their own place, else a temporary folder, with what is stored or empty."""
+    """Where files are written: in a folder store their own place, else a temporary folder."""
     local = store.local(path)
     if local is not None:
         local.mkdir(parents=True, exist_ok=True)

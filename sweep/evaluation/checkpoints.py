@@ -12,7 +12,7 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from trainers import assembly, data
 from trainers.data.bundle import DataBundle
 from trainers.evaluate import ready

@@ -11,7 +11,7 @@ import numpy as np
 from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import trial_data, trial_model
 from sweep.store.base import Store
-from sweep.store.records import DiagnosticsRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.trials.provenance import made_here
 from trainers.diagnostics import diagnose
 from trainers.values import as_float

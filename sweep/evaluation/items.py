@@ -20,7 +20,8 @@ from sweep.evaluation.asked import Evaluation
 from sweep.evaluation.progress import EvaluationProgress
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import EvaluationRecord, ShardRecord, pack
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.verdicts import pack
 from sweep.trials.provenance import made_here
 from trainers.attack import Verdicts
 from trainers.evaluate import evaluate_phase
@@ -37,7 +38,9 @@ class Item:
     phase: str
     first: int
     last: int
-    alive: str = ""  # the images that reach the phase, packed; whoever computes the item need not read the phases before
+    alive: str = (
+        ""  # the images that reach the phase, packed; whoever computes the item need not read the phases before
+    )
 
 
 def is_finished(store: Store, evaluation: Evaluation) -> bool:
@@ -100,12 +103,12 @@ def run_item(
     device: str = "cpu",
     commit: str | None = None,
     data: Mapping[str, str] | None = None,
-    found: list[ShardRecord] | None = None,
+    saved: list[ShardRecord] | None = None,
 ) -> Iterator[int]:
     """Computes an item piece by piece and saves each; yields how many images of the item are done.
 
     `images` and `labels` are the test set's, `data` the SHA-256 of what they come from. Safe to repeat: what is saved
-    is not computed again. `found` gets all shards of the item's phase that are stored, those that were there included.
+    is not computed again. `saved` gets all shards of the item's phase that are stored, those that were there included.
     """
     evaluation, attack = item.evaluation, item.evaluation.attack
     images, labels = images[evaluation.images_used], labels[evaluation.images_used]
@@ -116,10 +119,10 @@ def run_item(
         for phase in attack.phases[: attack.phases.index(item.phase)]:
             progress.finish(phase)
     survivors = torch.from_numpy(progress.survivors())
-    found = [] if found is None else found
-    found += progress.shards(item.phase)
+    saved = [] if saved is None else saved
+    saved += progress.shards(item.phase)
     made = made_here(data, getattr(model, "evaluated_in", None))
-    unsaved = Unsaved(store, evaluation, item.phase, commit, made, found)
+    unsaved = Unsaved(store, evaluation, item.phase, commit, made, saved)
     for first, last in progress.missing(item.phase):
         for start in range(max(first, item.first), min(last, item.last), evaluation.piece):
             end = min(start + evaluation.piece, last, item.last)

@@ -10,7 +10,8 @@ import numpy as np
 from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.verdicts import pack, unpack
 from trainers.perturbation.autoattack import joined_warnings, square_warning
 
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from sweep.errors import UserError
 from sweep.evaluation.subject import EvaluateOptions, Subject
 from sweep.store.base import Store
-from sweep.store.records import Manifest, RowRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.row import RowRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import evaluation_attacks
 from sweep.trials.provenance import made_here

@@ -21,7 +21,7 @@ from sweep.evaluation.rows import Row, wanted_row
 from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, find_subject
 from sweep.store.base import Store
 from sweep.store.opening import open_store
-from sweep.store.records import unpack
+from sweep.store.verdicts import unpack
 from trainers import registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS

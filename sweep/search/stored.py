@@ -14,12 +14,13 @@ import search_spaces
 from sweep.errors import UserError
 from sweep.search.pruning import first_drop, rungs
 from sweep.search.sampling import widened
-from sweep.search.search import Search, SearchSettings, free_journal
+from sweep.search.search import Search
+from sweep.search.settings import SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.encoding import canonical
 from sweep.store.drivers import HeldLeases
-from sweep.store.records import CandidateEntry, SearchRecord
+from sweep.store.encoding import canonical
+from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
 from sweep.studies.space import search_space
 from sweep.trials.cost import batches
@@ -92,8 +93,8 @@ def stored_search(store: Store, search: str) -> SearchRecord | None:
 
 def store_search(store: Store, search: Search) -> None:
     store.write_record(search.record())
-    if search.journal.exists():
-        store.push_file(search.journal, layout.search_journal(search.settings.id))
+    if search.journal.path.exists():
+        store.push_file(search.journal.path, layout.search_journal(search.settings.id))
 
 
 @dataclass(frozen=True)
@@ -123,16 +124,19 @@ class OpenSearches:
     def advance(self) -> tuple[list[Search], list[Ended]]:
         """Searches with new candidates, and searches that ended."""
         grown, ended = [], []
-        if time.monotonic() >= self._next_look:
+        if self.open and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + POLL_SECONDS
-            for label in [label for label, search in self.open.items() if search is None]:
+            unopened = [label for label, search in self.open.items() if search is None]
+            if unopened:
+                self.leases.look(POLL_SECONDS)
+            for label in unopened:
                 identity = search_id(self.study, label)
                 record = stored_search(self.store, identity)
                 if record and (record.status == "done" or (record.status == "failed" and not self.retry_failed)):
                     ended.append(Ended(label, record.chosen, record.reason))
                 elif self.leases.take(layout.search_lease(identity)):
                     search = open_search(self.study, label, self.store, retry_failed=self.retry_failed)
-                    free_journal(search.journal)
+                    search.journal.free()
                     self.open[label] = search
                     if search.open():  # an earlier session proposed them
                         search.advance()

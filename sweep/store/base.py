@@ -12,19 +12,15 @@ from typing import NamedTuple, TypeVar
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.encoding import BrokenRecord, NewerRecord, is_intact
-from sweep.store.records import (
-    FORMAT,
-    RECORD_TYPES,
-    CandidateRecord,
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Record,
-    RowRecord,
-    SearchRecord,
-    TrialRecord,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import FORMAT, Record
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.trial import TrialRecord
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 Skip = Callable[[BrokenRecord], None]

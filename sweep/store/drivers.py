@@ -13,7 +13,7 @@ from sweep.store.holders import Holder, Look, dump, elapsed, held, load, parts
 from sweep.store.leases import holder_here, is_taken, take_files
 
 LEASE_SECONDS = 60.0
-DRIVERS_SECONDS = 120.0  # how old the list of those who share the work may be
+DRIVERS_SECONDS = 600.0  # how old the list of those who share the work may be
 
 
 class SignOfLife:
@@ -107,7 +107,7 @@ class HeldLeases:
         if name not in self._held:
             if self.is_refused(name):
                 return False
-            me = holder_here(self.seconds, self.sign.name)
+            me = self.sign.holder.model_copy(update={"owner": uuid.uuid4().hex, "driver": self.sign.name})
             paths = take_files(self.store, name, me)
             if paths is None:
                 self.refused.add(name)
@@ -116,6 +116,9 @@ class HeldLeases:
             self.refused.discard(name)
             self._held[name] = self.sign.leases[name] = DriversLease(self.store, paths, me, self.sign)
         return True
+
+    def has(self, name: str) -> bool:
+        return name in self._held
 
     def release(self, name: str) -> None:
         lease = self._held.pop(name, None)
@@ -150,6 +153,12 @@ class HeldLeases:
         self._files = files
         self._looked = time.monotonic()
         return bool(self.refused & before - self._live)
+
+    def expect(self, names: set[str]) -> None:
+        """Which of these others have: asked about once for all, so that nobody tries them one by one."""
+        there = {parts(entry.path)[0] for entry in self._entries()}
+        self.refused |= (names & there) - set(self._held)
+        self.look(0.0)
 
     def drivers(self) -> list[str]:
         """All that seem to be at work on this store, this one among them; for who begins where, never for safety."""

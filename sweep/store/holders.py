@@ -54,8 +54,6 @@ class Observed:
         self._lock = threading.Lock()
 
     def is_over(self, store: Store, path: str, holder: Holder) -> bool:
-        if holder.is_dead or not holder.expires:
-            return True
         if not holder.owner:  # created and not filled
             return time.time() > holder.expires
         now = elapsed()
@@ -75,25 +73,32 @@ OBSERVED = Observed()
 
 
 class Look:
-    """At the leases as they are now: each driver's sign of life is read once."""
+    """At the leases as they are now: each driver's sign of life is read once, each process looked for once."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._drivers: dict[str, Holder | None] = {}
+        self._silent: dict[str, bool | None] = {}  # drivers; None of one whose sign of life is lost
+        self._dead: dict[tuple[str, int, str], bool] = {}
 
     def is_over(self, path: str, holder: Holder) -> bool:
-        if holder.is_dead or not holder.expires:
+        if not holder.expires or self._is_dead(holder):
             return True
-        driver = self._driver(holder.driver) if holder.driver else None
-        if driver is None:  # it renews this one by itself; or its driver's sign of life is lost, and is waited for
-            return OBSERVED.is_over(self.store, path, holder)
-        return OBSERVED.is_over(self.store, layout.lease(holder.driver, 1), driver)
+        silent = self._is_silent(holder.driver) if holder.driver else None
+        # It renews this one by itself; or its driver's sign of life is lost, and is waited for.
+        return OBSERVED.is_over(self.store, path, holder) if silent is None else silent
 
-    def _driver(self, name: str) -> Holder | None:
-        if name not in self._drivers:
-            holder = load(self.store, layout.lease(name, 1), time.time())
-            self._drivers[name] = holder if holder and holder.owner else None
-        return self._drivers[name]
+    def _is_silent(self, driver: str) -> bool | None:
+        if driver not in self._silent:
+            path = layout.lease(driver, 1)
+            sign = load(self.store, path, time.time())
+            self._silent[driver] = self.is_over(path, sign) if sign and sign.owner and not sign.driver else None
+        return self._silent[driver]
+
+    def _is_dead(self, holder: Holder) -> bool:
+        process = (holder.host, holder.pid, holder.started)
+        if process not in self._dead:
+            self._dead[process] = holder.is_dead
+        return self._dead[process]
 
 
 def elapsed() -> float:

@@ -86,13 +86,12 @@ def is_taken(mine: str, there: list[str]) -> bool:
     return mine not in there or any(other == name and number > generation for other, number in map(parts, there))
 
 
-def holder_here(seconds: float, driver: str = "") -> Holder:
+def holder_here(seconds: float) -> Holder:
     return Holder(
         owner=uuid.uuid4().hex,
         host=process.host(),
         pid=os.getpid(),
         started=process.started(os.getpid()),
-        driver=driver,
         seconds=seconds,
         expires=time.time() + seconds,
     )

@@ -14,7 +14,10 @@ from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
 from sweep.store.holders import abandoned, held
 from sweep.store.leases import take
-from sweep.store.records import CandidateRecord, EvaluationRecord, Manifest, TrialRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from trainers.config import CHECKPOINTS
 from trainers.suites import wants_diagnostics
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sweep.store.base import Store
 from sweep.store.leases import alone
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 
 # What all columns of a study share. A manifest that differs here describes other trials under the same name.
 SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images")

@@ -13,18 +13,14 @@ from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
 from sweep.store.manifests import SHARED, agree, united
-from sweep.store.records import (
-    CandidateRecord,
-    DecisionRecord,
-    DiagnosticsRecord,
-    EvaluationRecord,
-    Manifest,
-    Provenance,
-    Record,
-    RowRecord,
-    SearchRecord,
-    TrialRecord,
-)
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Provenance, Record
+from sweep.store.records.row import RowRecord
+from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.trial import TrialRecord
 
 SHOWN = 20
 # What stands first is copied first: whoever finds a trial finds its evaluations, and a study's manifest comes last.

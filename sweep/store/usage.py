@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import Part
+from sweep.store.records.record import Part
 
 WRITE_SECONDS = 60.0
 HOUR = 3600.0

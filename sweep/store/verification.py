@@ -11,7 +11,11 @@ from sweep.store import layout
 from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.leftovers import selected_checkpoints
-from sweep.store.records import RECORD_TYPES, DiagnosticsRecord, Manifest, Record, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Record
+from sweep.store.records.trial import TrialRecord
 
 WEIGHTS, ARRAYS = "weights", "arrays"
 # Weights are judged by what the studies select, so manifests are read first.

@@ -5,174 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, create_model, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from sweep import studies
-from sweep.errors import UserError
 from sweep.studies import file as study_file
 from sweep.studies import own
-from sweep.studies.check import ALL, SEARCH_SEEDS, SEARCHED, checked, for_all
+from sweep.studies.check import checked
+from sweep.studies.check_search import ALL, SEARCHED, for_all
+from sweep.studies.columns import load_plugins, selected
 from sweep.studies.file import merged
-from trainers import composition, registry, suites
-from trainers.config import Recipe, Selection, TrialConfig, is_checkpoint, kept_epoch
-from trainers.spelling import nearest
-from trainers.values import Amount, Hyperparameter, NormName, Strict
+from sweep.studies.sections import Evaluation, MethodEntry, Resources, Search
+from trainers import composition, registry
+from trainers.config import Recipe, Selection, TrialConfig, kept_epoch
+from trainers.values import NormName, Strict
 
 Part = TypeVar("Part", Recipe, Selection)
 
 
-def wrapper_field(name: str) -> Any:
-    return Field(None, description=f"settings of +{name}", examples=[{}])
-
-
 def _or_empty(value: Any) -> Any:
     return {} if value is None else value
-
-
-def auto_or_number(value: Any) -> Any:
-    if value == "auto":
-        return None
-    if value is None or isinstance(value, bool):
-        raise ValueError("must be auto or a number")
-    return value
-
-
-def _share_of_one_device(value: float | None) -> float | None:
-    if value is not None and value > 1:
-        raise ValueError("one trial uses one device: 1, a share such as 0.5, or 0 for the CPU")
-    if value is not None and 0 < value < 0.0001:
-        raise ValueError("Ray counts shares in ten-thousandths: at least 0.0001, or 0 for the CPU")
-    return value
-
-
-def auto_or_bytes(value: Any) -> Any:
-    if value == "auto":
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", str(value), re.IGNORECASE)
-    if not match or isinstance(value, bool):
-        raise ValueError("must be auto, or an amount such as 8GB")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
-
-
-def _checkpoint(value: Any) -> Any:
-    if value == "headline" or (isinstance(value, str) and is_checkpoint(value)):
-        return value
-    raise ValueError("must be headline, last, best_test, best_validation or epoch-N, such as epoch-100")
-
-
-CheckpointName = Annotated[str, BeforeValidator(_checkpoint)]
-
-
-class _Entry(Strict):
-    """One column of the tables. Overrides are merged into the study's own `train` and `selection`."""
-
-    method: str | None = Field(
-        None, description="base method and wrappers; the label itself unless given", examples=["sovr+awp"]
-    )
-    display: str | None = Field(None, description="the column's name in tables and figures", examples=["SOVR (ours)"])
-    hyperparameters: dict[str, Hyperparameter] = Field(
-        {}, description="of the method; the rest keep their defaults", examples=[{"beta": 6.0}]
-    )
-    train: dict[str, Any] = Field(
-        {}, description="parts of `train` that differ for this column", examples=[{"learning_rate": 0.01}]
-    )
-    selection: dict[str, Any] = Field(
-        {}, description="parts of `selection` that differ for this column", examples=[{"ties": "last"}]
-    )
-
-
-if TYPE_CHECKING:
-    MethodEntry = _Entry
-else:  # the settings of each wrapper stand in the entry, under the wrapper's name
-    _settings = {name: (registry.WRAPPERS.get(name) | None, wrapper_field(name)) for name in registry.WRAPPERS.names()}
-    MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
-
-
-Objective = Literal["margin", "pgd", "clean"]
-
-
-class Search(Strict):
-    """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
-
-    space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = Field(
-        "paper",
-        description="what is varied: a space by name, the method's declared ranges, or ranges by hyperparameter",
-        examples=[{"beta": [1, 10, "log"]}],
-    )
-    sampler: Literal["tpe", "grid"] = Field("tpe", description="proposes candidates by what it saw, or all of a grid")
-    candidates: int = Field(8, ge=1, description="how many are tried; of a grid at most")
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        SEARCH_SEEDS, min_length=1, description="of the search alone; a reported seed is refused"
-    )
-    epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
-    pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
-    objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
-        "margin", description="accuracy on held-out images: under an attack on margins, under PGD, or clean"
-    )
-    pin: bool = Field(False, description="use the study's values alone and search nothing")
-    train: dict[str, Any] = Field(
-        {}, description="parts of `train` that differ for candidates", examples=[{"attack": {"steps": 5}}]
-    )
-    selection: dict[str, Any] = Field(
-        {},
-        description="parts of `selection` that differ for candidates",
-        examples=[{"protocol": "heldout", "validation": 1000}],
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_seed(cls, content: Any) -> Any:
-        """`seed: 1000` is short for `seeds: [1000]`."""
-        if isinstance(content, dict) and "seed" in content and "seeds" not in content:
-            content = {**content, "seeds": [content["seed"]]}
-            del content["seed"]
-        return content
-
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """The first one decides who is pruned."""
-        return (self.objective,) if isinstance(self.objective, str) else self.objective
-
-
-class Evaluation(Strict):
-    """What finished weights are attacked with, on test images."""
-
-    suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
-    attacks: tuple[str, ...] = Field((), description="in place of a suite", examples=[["clean", "pgd-50", "square"]])
-    epsilon: Amount = Field("8/255", description="radius of the attacks")
-    norm: NormName | None = Field(None, description="of the attacks; that of train.attack if absent", examples=["l2"])
-    images: int | None = Field(None, ge=1, description="the first so many test images; all if absent", examples=[1000])
-    shards: int = Field(1, ge=1, description="pieces that one evaluation is cut into, to run at once")
-    checkpoints: tuple[CheckpointName, ...] = Field(
-        ("headline",),
-        description="weights that are attacked: headline (as the protocol selects), last, best_test, best_validation, "
-        "epoch-N (after N epochs)",
-    )
-    batch_size: int = Field(256, ge=1, description="images per forward of an attack")
-    diagnostics: bool = Field(False, description="also margins, gradient norms and potentially misclassified images")
-    diagnosed: tuple[CheckpointName, ...] = Field(
-        (), description="further checkpoints whose margins are measured, without attacks", examples=[["epoch-100"]]
-    )
-
-
-class Resources(Strict):
-    """Per trial; absent (auto) is chosen from the devices at hand."""
-
-    gpus: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
-        BeforeValidator(auto_or_number),
-        AfterValidator(_share_of_one_device),
-    ] = Field(None, description="of one trial; parts of one share a GPU", examples=[0.5])
-    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(auto_or_number)] = Field(
-        None, description="of one trial", examples=[4]
-    )
-    memory: Annotated[int | None, BeforeValidator(auto_or_bytes)] = Field(
-        None, description="that one trial needs", examples=["8GB"]
-    )
-    retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")
-    hang_minutes: Annotated[float, Field(gt=0)] = Field(60.0, description="without progress, then it counts as hung")
 
 
 def searched(label: str) -> str:
@@ -243,11 +96,11 @@ class Study(Strict):
             content["papers"] = [_paper(name, path.parent) for name in content["papers"]]
         if seeds is not None:
             content["seeds"] = list(seeds)
-        loaded = _load_plugins(plugins)
+        loaded = load_plugins(plugins)
         own_faults = list(own.register(content, as_written, path.parent))
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
-            content["methods"] = _selected(listed, methods, loaded)
+            content["methods"] = selected(listed, methods, loaded)
             if isinstance(content.get("search"), dict):
                 # What was left out on purpose needs no search; a misspelt label is still a fault.
                 left_out = set(listed) - set(content["methods"])
@@ -360,54 +213,3 @@ def _paper(name: Any, beside: Path) -> Any:
 
 def _overridden(base: Part, changes: Mapping[str, Any]) -> Part:
     return type(base).model_validate(merged(base.model_dump(), changes)) if changes else base
-
-
-def _load_plugins(paths: Sequence[str | Path]) -> list[str]:
-    """The names of those that are methods."""
-    try:
-        composition.method_names()  # a fault of an installed one is said once, not for every label
-        loaded = [registry.load_plugin(path) for path in paths]
-        return [name for name in loaded if name in registry.METHODS.names()]
-    except ValueError as fault:
-        raise UserError(str(fault)) from None
-
-
-def _selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Iterable[str]) -> dict[Any, Any]:
-    for name in plugins:
-        used = {
-            (entry or {}).get("method", label)
-            for label, entry in entries.items()
-            if entry is None or isinstance(entry, dict)
-        }
-        if not any(str(method).split("+")[0] == name for method in used):
-            entries = {**entries, name: {}}
-    if wanted is None:
-        return entries
-    if not wanted:
-        raise UserError(f"--methods is empty; the study has {', '.join(map(str, entries))}")
-    # An entry that no method is behind stays, for the study's check to name: a misspelt --set leaves one.
-    chosen = {label: entry for label, entry in entries.items() if not _is_known(label, entry)}
-    faults = []
-    for label in wanted:
-        label = label if label in entries else label.removesuffix(SEARCHED)  # its search comes with it
-        if label in entries:
-            chosen[label] = entries[label]
-            continue
-        try:
-            composition.parse(label)
-            chosen[label] = {}
-        except ValueError as fault:
-            known = [*map(str, entries), *composition.method_names()]
-            faults.append(str(fault) if "+" in label else f"unknown {label!r}{nearest(label, known)}".rstrip(";"))
-    if faults:
-        raise UserError(f"--methods: {'; '.join(faults)}\nthe study has {', '.join(map(str, entries))}")
-    return chosen
-
-
-def _is_known(label: Any, entry: Any) -> bool:
-    name = entry.get("method") if isinstance(entry, dict) else None
-    try:
-        composition.parse(str(name or label))
-    except ValueError:
-        return False
-    return True

@@ -15,7 +15,8 @@ from pydantic_core import PydanticUndefined
 
 import search_spaces
 from sweep.errors import UserError
-from sweep.studies.model import Study, auto_or_bytes, auto_or_number
+from sweep.studies.model import Study
+from sweep.studies.sections import auto_or_bytes, auto_or_number
 from trainers import composition, registry, suites
 from trainers.config import Recipe, Selection
 from trainers.spelling import nearest

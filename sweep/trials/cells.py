@@ -9,7 +9,7 @@ from typing import Any
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import Manifest, PlannedAttack, PlannedCell, PlannedSearch
+from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
 from trainers import composition, registry, suites

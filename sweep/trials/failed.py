@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import PlannedCell
+from sweep.store.records.manifest import PlannedCell
 from sweep.studies import nearest
 from sweep.studies.options import parse_names, parse_seeds
 

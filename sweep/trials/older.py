@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from sweep.store.base import Store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.trials.identity import NUMERICS_VERSION
 
 _NUMERICS = re.compile(rb'"numerics":(\d+)')  # read off the bytes: thousands of records would take minutes to parse

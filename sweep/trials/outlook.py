@@ -10,7 +10,7 @@ from typing import Any
 from sweep import listing
 from sweep.store import layout
 from sweep.store.base import Store, fault_of
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from sweep.trials.identity import search_id

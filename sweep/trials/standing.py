@@ -17,7 +17,9 @@ from sweep.store import layout
 from sweep.store.base import Skip, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.holders import held
-from sweep.store.records import EvaluationRecord, Manifest, PlannedSearch, Progress, TrialRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.manifest import Manifest, PlannedSearch
+from sweep.store.records.trial import Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
 from trainers.chance import near_chance

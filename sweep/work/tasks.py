@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweep.evaluation.asked import Diagnosis
 from sweep.evaluation.checkpoints import trial_data_sha256, trial_parts
@@ -14,12 +14,16 @@ from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import CandidateRecord, TrialRecord
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.trials.cost import epochs, training_cost
 from sweep.trials.identity import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
+
+if TYPE_CHECKING:
+    from sweep.work.work import Work
 
 # In the order of urgency: other work waits for a search; evaluations fill up what trainings leave free.
 STAGES = ("search", "train", "evaluate", "diagnose")
@@ -53,21 +57,6 @@ class Workplace:
     folder: Path
     report: Callable[[dict[str, Any]], None]
     found: list[Any] = field(default_factory=list)
-
-
-class Driver(Protocol):
-    """What tasks tell the sweep that they belong to."""
-
-    store: Store
-    command: str
-    retry_failed: bool
-
-    def candidate_ended(self, task: CandidateTraining, found: Sequence[Any]) -> None: ...
-    def candidate_failed(self, task: CandidateTraining) -> None: ...
-    def candidate_left_alone(self, task: CandidateTraining) -> None: ...
-    def training_ended(self, task: Training, found: Sequence[Any]) -> None: ...
-    def training_failed(self, task: Training) -> None: ...
-    def piece_ended(self, task: EvaluationPiece, found: Sequence[Any] = (), *, failed: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -110,23 +99,23 @@ class Task(ABC):
         return f"{command} {self.retry_options}".strip()
 
     @abstractmethod
-    def is_stored(self, driver: Driver) -> bool:
-        """Whether somebody else has finished it in the meantime."""
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        """The records of somebody who has finished it in the meantime, None if nobody has."""
 
     @abstractmethod
     def run(self, place: Workplace) -> str:
         """In a worker: from what is stored of it to its end; returns how it ended."""
 
     @abstractmethod
-    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
         """In the driver, when it has ended well; `found` is empty where another driver's worker did it."""
 
     @abstractmethod
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         """In the driver, when all retries have failed."""
 
     @abstractmethod
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         """In the driver, when no machine can do it now: nothing of it is recorded."""
 
 
@@ -143,24 +132,24 @@ class Training(Task):
     def cost(self) -> float:
         return training_cost(self.config)
 
-    def is_stored(self, driver: Driver) -> bool:
+    def stored(self, driver: Work) -> Sequence[Any] | None:
         record = driver.store.usable(TrialRecord, layout.trial_record(self.trial))
-        return record is not None and (record.status != "failed" or not driver.retry_failed)
+        return None if record is None or (record.status == "failed" and driver.retry_failed) else [record]
 
     def run(self, place: Workplace) -> str:
         return train_trial(self, place)
 
-    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
         driver.training_ended(self, found)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
         driver.training_failed(self)
 
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         driver.training_failed(self)
 
-    def _failed_record(self, driver: Driver, reason: str, log: list[str]) -> TrialRecord:
+    def _failed_record(self, driver: Work, reason: str, log: list[str]) -> TrialRecord:
         return TrialRecord(
             trial=self.trial,
             config=self.config,
@@ -191,22 +180,22 @@ class CandidateTraining(Training):
     def retry_options(self) -> str:
         return f"--methods {self.label} --retry-failed"  # it is run by its search, not by a seed of the tables
 
-    def is_stored(self, driver: Driver) -> bool:
+    def stored(self, driver: Work) -> Sequence[Any] | None:
         pruned = driver.store.usable(CandidateRecord, layout.candidate_record(self.search, self.trial))
-        return pruned is not None or super().is_stored(driver)
+        return super().stored(driver) if pruned is None else ()  # what it left is looked for when its search is told
 
     def run(self, place: Workplace) -> str:
         return train_candidate(self, place)
 
-    def after(self, driver: Driver, found: Sequence[Any]) -> None:
-        driver.candidate_ended(self, found)
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        driver.candidates.ended(self, found)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
-        driver.candidate_failed(self)
+        driver.candidates.failed(self)
 
-    def left_alone(self, driver: Driver) -> None:
-        driver.candidate_left_alone(self)
+    def left_alone(self, driver: Work) -> None:
+        driver.candidates.left_alone(self)
 
 
 @dataclass(frozen=True)
@@ -234,8 +223,8 @@ class EvaluationPiece(Task):
     def cost(self) -> float:
         return self.share * self.item.evaluation.cost
 
-    def is_stored(self, driver: Driver) -> bool:
-        return False  # its evaluation was looked at when it was opened, and is ours since
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        return None  # its evaluation was looked at when it was opened, and is ours since
 
     def run(self, place: Workplace) -> str:
         """It saves after every batch, so a retry computes only what is missing."""
@@ -244,19 +233,20 @@ class EvaluationPiece(Task):
         (model, images, labels), data = trial_parts(*subject), trial_data_sha256(*subject)
         images = evaluation.attack.images_of(images, labels, self.config.dataset, setting.data_dir)
         parts = (model, images, labels)
-        made = {"device": device(), "commit": setting.commit, "data": data, "found": place.found}
-        for done in run_item(place.store, self.item, *parts, **made):
+        for done in run_item(
+            place.store, self.item, *parts, device=device(), commit=setting.commit, data=data, saved=place.found
+        ):
             place.report({"images": done})
         return "done"
 
-    def after(self, driver: Driver, found: Sequence[Any]) -> None:
-        driver.piece_ended(self, found)
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        driver.evaluations.piece_ended(self, found)
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
-        driver.piece_ended(self, failed=True)
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
+        driver.evaluations.piece_ended(self, failed=True)
 
-    def left_alone(self, driver: Driver) -> None:
-        driver.piece_ended(self, failed=True)
+    def left_alone(self, driver: Work) -> None:
+        driver.evaluations.piece_ended(self, failed=True)
 
 
 @dataclass(frozen=True)
@@ -272,19 +262,20 @@ class DiagnosisTask(Task):
     def cost(self) -> float:
         return 1.0
 
-    def is_stored(self, driver: Driver) -> bool:
-        return stored_diagnosis(driver.store, self.diagnosis) is not None
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        found = stored_diagnosis(driver.store, self.diagnosis)
+        return None if found is None else [found]
 
     def run(self, place: Workplace) -> str:
         setting = place.setting
         diagnose_trial(place.store, self.diagnosis, setting.data_dir, device=device(), commit=setting.commit)
         return "done"
 
-    def after(self, driver: Driver, found: Sequence[Any]) -> None:
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
         """Nothing waits for it."""
 
-    def failed(self, driver: Driver, reason: str, log: list[str]) -> None:
+    def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         """The trial itself is fine: the next run tries again."""
 
-    def left_alone(self, driver: Driver) -> None:
+    def left_alone(self, driver: Work) -> None:
         """Nothing waits for it."""

@@ -21,7 +21,9 @@ from sweep.evaluation.checkpoints import _checked_weights
 from sweep.store import drivers, holders, layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
-from sweep.store.records import RECORD_TYPES, DiagnosticsRecord, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.trial import TrialRecord
 from tests import records as made
 from tests.chaos import commands, loop
 from tests.chaos.children import in_child

@@ -16,7 +16,7 @@ from sweep.cluster import driver, worker
 from sweep.evaluation import progress
 from sweep.store.base import Store
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from sweep.work.ready import Assigned

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import CandidateRecord
 from tests.chaos import loop
 from tests.chaos.children import in_child
 from tests.chaos.primitives import Countdown

@@ -14,32 +14,27 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, DiagnosticsRecord, EvaluationRecord, SearchRecord, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import CandidateRecord, SearchRecord
+from sweep.store.records.trial import TrialRecord
+from tests.sweep.tiny_study import TINY
 
 # A search of two generations with pruned candidates, trainings, AutoAttack in phases and diagnostics: a second of work.
 # About half of the images survive the attacks at the study's radius, so that a table has something to differ in;
 # AutoAttack has one that its first component defeats, which spares the long last ones.
 STUDY: dict[str, Any] = {
+    **TINY,
     "title": "Chaos",
     "name": "chaos",
-    "dataset": "digits",
-    "model": "small_cnn",
     "seeds": [0],
     "train_images": 128,
     "test_images": 32,
-    "train": {
-        "epochs": 2,
-        "batch_size": 32,
-        "learning_rate": 0.1,
-        "schedule": {"kind": "constant"},
-        "attack": {"epsilon": "0.1", "step_size": "0.05", "steps": 1},
-    },
-    "selection": {"protocol": "heldout", "validation": 16, "epsilon": "0.1", "step_size": "0.05", "steps": 1},
-    "methods": {"at": {}, "sovr": {}},
+    "train": {**TINY["train"], "epochs": 2, "learning_rate": 0.1},
+    "selection": {**TINY["selection"], "validation": 16},
     "search": {
         "sovr": {
-            "candidates": 6,
-            "seed": 1000,
+            **TINY["search"]["sovr"],
             "epochs": 3,
             "train": {"schedule": {"kind": "piecewise_epoch", "at": [2], "factors": [0.4]}},
         }

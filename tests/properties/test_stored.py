@@ -28,7 +28,9 @@ from sweep.store.holders import abandoned, held
 from sweep.store.leases import take
 from sweep.store.leftovers import leftovers
 from sweep.store.merging import Merge
-from sweep.store.records import RECORD_TYPES, DiagnosticsRecord, Record
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.record import Record
 from sweep.trials.standing import standings
 from tests import records
 from tests.properties.mutations import VALUES, damaged, mutated

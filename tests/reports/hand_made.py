@@ -14,7 +14,8 @@ from reports.papers import load as load_paper
 from reports.results import Results
 from sweep.store.base import Store
 from sweep.store.folder import FolderStore
-from sweep.store.records import DiagnosticsRecord, PlannedAttack, PlannedCell
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.manifest import PlannedAttack, PlannedCell
 from tests import records
 from trainers.attack import EvaluationAttack
 from trainers.attacks import parse

@@ -9,7 +9,7 @@ from hand_made import PAPER, QuickStore, add_evaluation, add_trial, trial_hash
 
 from reports.papers.paper import Printed
 from sweep.store.base import Store
-from sweep.store.records import PlannedCell
+from sweep.store.records.manifest import PlannedCell
 from tests import records
 from trainers.attacks import parse
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from hand_made import QuickStore, add_diagnostics, add_evaluation, add_trial, trained_on, trial_hash
 
-from sweep.store.records import CandidateEntry, PlannedCell, PlannedSearch, SearchRecord, pack
+from sweep.store.records.manifest import PlannedCell, PlannedSearch
+from sweep.store.records.search import CandidateEntry, SearchRecord
+from sweep.store.verdicts import pack
 from tests import records
 from trainers.config import TrialConfig
 

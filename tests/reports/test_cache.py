@@ -10,7 +10,7 @@ from reports import write_reports
 from reports.store.cache import RowCache
 from reports.store.load import load
 from sweep.store import layout
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 
 
 @pytest.fixture

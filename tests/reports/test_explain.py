@@ -5,9 +5,10 @@ import shlex
 import pytest
 from hand_made import QuickStore, add_evaluation, results_of
 
-from reports.explain import explained, find, text
+from reports.explanation.subject import find
+from reports.explanation.text import explained, text
 from sweep.errors import UserError
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from tests.sweep import stored

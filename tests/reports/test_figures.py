@@ -17,7 +17,9 @@ from reports.figures import bars, gradients, hero, margins, search, style, trade
 from reports.figures.draw import declared, draw_all, read_index
 from reports.figures.view import Missing, StudyView
 from reports.tables.table import Key
-from sweep.store.records import CandidateEntry, Checkpoint, EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import CandidateEntry
+from sweep.store.records.trial import Checkpoint
 from tests.records import TRIAL
 
 EVERYTHING = {

@@ -6,7 +6,7 @@ from hand_made import QuickStore, add_diagnostics, add_study, add_trial, results
 
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
-from reports.results import MARGIN_NOTES
+from reports.margins import MARGIN_NOTES
 from reports.tables.table import Key
 
 STUDY = "trajectories_cifar10_rn18"
@@ -38,7 +38,7 @@ ALL = [(label, seed) for label in ("at", "ovr") for seed in range(3)]
 def test_seeds_without_diagnostics_are_left_out_and_not_filled_from_the_curve(store):
     known = {place: -2.0 for place in ALL if place != ("ovr", 2)}
     results = measured(store, known, {("ovr", 2): -1.0, ("at", 0): -1.0})
-    assert results.margin_estimator(STUDY) == "diagnostics"
+    assert results.margins.estimator(STUDY) == "diagnostics"
     assert margins(results, "at") == (-2.0,) * 3
     assert margins(results, "ovr") == (-2.0,) * 2
     assert margins(results, "ovr", "margin_ratio") == (1.0, 1.0)
@@ -46,7 +46,7 @@ def test_seeds_without_diagnostics_are_left_out_and_not_filled_from_the_curve(st
 
 def test_a_study_with_more_curves_than_diagnostics_takes_the_curves_for_all(store):
     results = measured(store, {("at", 0): -2.0}, dict.fromkeys(ALL, -1.0))
-    assert results.margin_estimator(STUDY) == "training"
+    assert results.margins.estimator(STUDY) == "training"
     assert margins(results, "at") == margins(results, "ovr") == (-1.0,) * 3
 
 

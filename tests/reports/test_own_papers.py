@@ -13,7 +13,7 @@ from reports.claims import judge as claims
 from reports.claims.sources import InPrint, Ours
 from reports.freshness import fingerprint
 from sweep.errors import UserError
-from sweep.store.records import Manifest
+from sweep.store.records.manifest import Manifest
 from sweep.studies.model import Study
 from tests import records
 from trainers.attacks import parse

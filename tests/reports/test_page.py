@@ -14,7 +14,7 @@ from reports.page.page import write_page
 from reports.protocol import differences
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
-from sweep.store.records import SearchRecord
+from sweep.store.records.search import SearchRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from tests.records import manifest

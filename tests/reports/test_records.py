@@ -17,7 +17,8 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.encoding import decode, encode
 from sweep.store.folder import FolderStore
-from sweep.store.records import DiagnosticsRecord, PlannedCell
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.manifest import PlannedCell
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from tests.records import shard_record, trial_record

@@ -45,7 +45,7 @@ def test_a_training_near_chance_is_marked_in_tables_page_and_result(store, tmp_p
 
 
 def test_status_marks_it_too(store):
-    from sweep.store.records import TrialRecord
+    from sweep.store.records.trial import TrialRecord
 
     trials = add_study(store, "digits", {"at": AT})
     for seed, clean in ((0, 0.12), (1, 0.95)):

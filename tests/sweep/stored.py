@@ -7,14 +7,10 @@ import numpy as np
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records import (
-    CandidateEntry,
-    Checkpoint,
-    EvaluationRecord,
-    SearchRecord,
-    TrialRecord,
-    pack,
-)
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import CandidateEntry, SearchRecord
+from sweep.store.records.trial import Checkpoint, TrialRecord
+from sweep.store.verdicts import pack
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, evaluation_attacks
 from sweep.trials.identity import NUMERICS_VERSION, search_id

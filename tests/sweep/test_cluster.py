@@ -12,7 +12,7 @@ from tiny_study import tiny
 
 from sweep.engine import run_study
 from sweep.store.opening import open_store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.work.options import RunOptions
 from tests.own_files import write_study, write_user_files
 from tests.patience import patience

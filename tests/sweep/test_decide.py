@@ -14,7 +14,8 @@ from sweep.errors import UserError
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import DecisionRecord, pack
+from sweep.store.records.decision import DecisionRecord
+from sweep.store.verdicts import pack
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions

@@ -17,7 +17,9 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.holders import held
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord, SearchRecord, TrialRecord
+from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import SearchRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from tests import records as made

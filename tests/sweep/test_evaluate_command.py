@@ -13,7 +13,7 @@ from sweep import cli
 from sweep.evaluation import scores
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from trainers import models, registry
 
 FACTORY = """

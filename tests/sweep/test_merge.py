@@ -13,7 +13,9 @@ from sweep.store.encoding import encode
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, DiagnosticsRecord, TrialRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 

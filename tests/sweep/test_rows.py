@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from reports.diff import text as difference_text
-from reports.explain import text as explanation
+from reports.explanation.text import text as explanation
 from reports.export import export
 from reports.page.page import write_page
 from reports.results import Results
@@ -17,7 +17,7 @@ from sweep.errors import UserError
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
-from sweep.store.records import RowRecord
+from sweep.store.records.row import RowRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from tests.sweep.stored import evaluation, write_trial

@@ -10,11 +10,11 @@ from stored import evaluation, search, trial
 from sweep import cli
 from sweep.errors import UserError
 from sweep.store import layout, leases
-from sweep.store.holders import held
 from sweep.store.folder import FolderStore
+from sweep.store.holders import held
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import Progress
+from sweep.store.records.trial import Progress
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.identity import search_id

@@ -12,12 +12,13 @@ from stored import WEIGHTS, evaluation, trial, write_trial
 
 from sweep import cli
 from sweep.store import layout, leases
-from sweep.store.holders import Holder
 from sweep.store.base import Store
+from sweep.store.holders import Holder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import CandidateRecord, ShardRecord
+from sweep.store.records.evaluation import ShardRecord
+from sweep.store.records.search import CandidateRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from trainers.checkpoint import replacing

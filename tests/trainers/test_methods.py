@@ -7,7 +7,7 @@ from torch import nn
 from trainers import composition, losses
 from trainers.method import Batch
 from trainers.methods.at import AT
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 
 
 class Network(nn.Module):
@@ -29,7 +29,7 @@ def batch_of(size, classes=4, state=None):
 
 
 def attack_for(method, steps=2):
-    return LinfAttack(0.1, 0.05, steps, method.start, method.mode, torch.Generator().manual_seed(3))
+    return ProjectedAscent(0.1, 0.05, steps, method.start, method.mode, torch.Generator().manual_seed(3))
 
 
 @pytest.mark.parametrize(

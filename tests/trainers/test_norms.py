@@ -10,9 +10,9 @@ from tests.trainers.small_trials import small_trial
 from tests.trainers.test_perturbation import objective
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers import attacks
-from trainers.perturbation.linf import LinfAttack
 from trainers.perturbation.noise import keyed_uniform
 from trainers.perturbation.norms import NORMS
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.train import train
 
 OTHERS = ("l2", "l1")
@@ -127,7 +127,7 @@ def test_a_start_is_in_the_ball_and_keyed_by_image(norm):
 def test_pgd_in_other_norms_stays_inside_restores_the_mode_and_lowers_accuracy(norm, start):
     model, images, labels = tiny_problem(40)
     model.train()
-    attack = LinfAttack(RADII[norm], RADII[norm] / 4, 10, start=start, mode="eval", norm=norm)
+    attack = ProjectedAscent(RADII[norm], RADII[norm] / 4, 10, start=start, mode="eval", norm=norm)
     found = attack(model, images, objective(labels))
     assert model.training
     model.eval()
@@ -143,7 +143,7 @@ def test_pgd_on_a_linear_model_reaches_the_furthest_point(norm, corner):
     model.weight.data = torch.tensor([[3.0, -3.0, 5.0, 3.0], [0.0] * 4]).double()
     images = torch.tensor([[0.5, 0.5, 0.02, 0.99]]).double()
     radius, step = {"l2": (0.104, 0.02), "l1": (0.02, 0.002)}[norm]
-    attack = LinfAttack(radius, step, 40, start="none", mode="eval", norm=norm)
+    attack = ProjectedAscent(radius, step, 40, start="none", mode="eval", norm=norm)
     found = attack(model, images, objective(torch.tensor([0])))
     assert torch.allclose(found, torch.tensor([corner]).double(), atol=3e-3)
 

@@ -8,8 +8,8 @@ from torch import nn
 from tests.trainers.tiny import tiny_problem
 from trainers.losses import logit_margin
 from trainers.perturbation import spsa
-from trainers.perturbation.linf import LinfAttack, batchnorm_mode
 from trainers.perturbation.noise import TrainingNoise, keyed_normal, keyed_signs, keyed_uniform
+from trainers.perturbation.projected_ascent import ProjectedAscent, batchnorm_mode
 
 
 def objective(labels):
@@ -19,7 +19,7 @@ def objective(labels):
 @pytest.mark.parametrize("start", ["uniform", "gauss", "none"])
 def test_pgd_stays_in_the_ball_and_in_the_box_and_lowers_accuracy(start):
     model, images, labels = tiny_problem(40)
-    found = LinfAttack(0.1, 0.025, 10, start=start, mode="eval")(model, images, objective(labels))
+    found = ProjectedAscent(0.1, 0.025, 10, start=start, mode="eval")(model, images, objective(labels))
     assert (found - images).abs().max() <= 0.1 + 1e-6
     assert found.min() >= 0 and found.max() <= 1
     before = (model(images).argmax(1) == labels).float().mean()
@@ -30,14 +30,16 @@ def test_pgd_on_a_linear_model_reaches_the_corner_of_the_ball():
     model = nn.Linear(4, 2, bias=False).double()
     model.weight.data = torch.tensor([[1.0, -1.0, 2.0, 0.5], [0.0, 0.0, 0.0, 0.0]]).double()
     images = torch.tensor([[0.5, 0.5, 0.02, 0.99]]).double()
-    found = LinfAttack(0.1, 0.03, 10, start="none", mode="eval")(model, images, objective(torch.tensor([0])))
+    found = ProjectedAscent(0.1, 0.03, 10, start="none", mode="eval")(model, images, objective(torch.tensor([0])))
     assert torch.allclose(found, torch.tensor([[0.4, 0.6, 0.0, 0.89]]).double(), atol=1e-12)
 
 
 def test_each_sample_may_have_its_own_radius_and_step():
     model, images, labels = tiny_problem(6)
     radii = torch.tensor([0.0, 0.01, 0.02, 0.05, 0.1, 0.2])
-    found = LinfAttack(9.0, 9.0, 10, mode="eval")(model, images, objective(labels), epsilon=radii, step_size=radii / 4)
+    found = ProjectedAscent(9.0, 9.0, 10, mode="eval")(
+        model, images, objective(labels), epsilon=radii, step_size=radii / 4
+    )
     moved = (found - images).flatten(1).abs().amax(dim=1)
     assert (moved <= radii + 1e-6).all() and moved[0] == 0
     assert (moved[1:] > 0.9 * radii[1:]).all()
@@ -47,9 +49,9 @@ def test_without_steps_the_start_is_returned_and_gauss_is_not_clipped():
     model, images, labels = tiny_problem(4)
     images = images.round()
     noise = torch.full_like(images, 2.0)
-    gauss = LinfAttack(0.1, 0.1, 0, start="gauss", draw=lambda _: noise)(model, images, objective(labels))
+    gauss = ProjectedAscent(0.1, 0.1, 0, start="gauss", draw=lambda _: noise)(model, images, objective(labels))
     assert torch.equal(gauss, images + 0.002)
-    uniform = LinfAttack(0.1, 0.1, 0, draw=lambda _: noise)(model, images, objective(labels))
+    uniform = ProjectedAscent(0.1, 0.1, 0, draw=lambda _: noise)(model, images, objective(labels))
     assert torch.equal(uniform, (images + 0.2).clamp(0, 1))
 
 
@@ -59,10 +61,10 @@ def test_batchnorm_buffers_move_only_in_train_mode_and_once_more_at_the_end(mode
     model.train()
     before = int(model.bn.num_batches_tracked)
     mean = model.bn.running_mean.clone()
-    LinfAttack(0.1, 0.05, 5, mode=mode)(model, images, objective(labels))
+    ProjectedAscent(0.1, 0.05, 5, mode=mode)(model, images, objective(labels))
     assert int(model.bn.num_batches_tracked) - before == updates
     assert torch.equal(mean, model.bn.running_mean) == (updates == 0)
-    LinfAttack(0.1, 0.05, 5, mode=mode, final_forward=False)(model, images, objective(labels))
+    ProjectedAscent(0.1, 0.05, 5, mode=mode, final_forward=False)(model, images, objective(labels))
     assert int(model.bn.num_batches_tracked) - before == max(0, 2 * updates - 1)
 
 
@@ -77,7 +79,7 @@ def test_modes_and_parameters_are_restored_even_when_the_attack_fails():
 
     for mode in ("train", "eval", "train_untracked"):
         with pytest.raises(RuntimeError, match="stop"):
-            LinfAttack(0.1, 0.05, 2, mode=mode)(model, images, broken)
+            ProjectedAscent(0.1, 0.05, 2, mode=mode)(model, images, broken)
         assert model.training and model.conv.training and not model.bn.training
         assert model.bn.track_running_stats
         assert model.conv.weight.requires_grad and not model.fc.bias.requires_grad
@@ -87,7 +89,7 @@ def test_modes_and_parameters_are_restored_even_when_the_attack_fails():
 def test_observers_see_every_iterate_before_its_step():
     model, images, labels = tiny_problem(4)
     seen = []
-    LinfAttack(0.1, 0.05, 3, start="none", mode="eval")(model, images, objective(labels), observe=seen.append)
+    ProjectedAscent(0.1, 0.05, 3, start="none", mode="eval")(model, images, objective(labels), observe=seen.append)
     assert len(seen) == 3
     assert torch.equal(seen[0], model(images).detach())
 
@@ -96,7 +98,7 @@ def test_a_generator_fixes_the_start_and_leaves_the_global_one_alone():
     model, images, labels = tiny_problem(4)
     state = torch.get_rng_state()
     first, second, other = (
-        LinfAttack(0.1, 0.1, 0, generator=torch.Generator().manual_seed(seed))(model, images, objective(labels))
+        ProjectedAscent(0.1, 0.1, 0, generator=torch.Generator().manual_seed(seed))(model, images, objective(labels))
         for seed in (1, 1, 2)
     )
     assert torch.equal(first, second) and not torch.equal(first, other)
@@ -106,7 +108,7 @@ def test_a_generator_fixes_the_start_and_leaves_the_global_one_alone():
 def test_unknown_starts_and_modes_are_refused():
     model, images, labels = tiny_problem(2)
     with pytest.raises(ValueError, match="unknown start 'middle'"):
-        LinfAttack(0.1, 0.1, 1, start="middle")
+        ProjectedAscent(0.1, 0.1, 1, start="middle")
     with pytest.raises(ValueError, match="unknown BatchNorm mode"), batchnorm_mode(model, "both"):
         pass
 

@@ -15,7 +15,7 @@ from tests.trainers.small_trials import small_trial
 from trainers import composition, models, precision
 from trainers.config import Recipe
 from trainers.method import Batch
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.precision import evaluation_precision, laid_out, prepared, used_precision
 from trainers.reproducible import kernels, reproducible
 from trainers.short_training import digits
@@ -36,7 +36,7 @@ def losses(method: str, steps: int, **recipe: Any) -> tuple[list[float], torch.n
     found = []
     with reproducible(CPU, Recipe(**recipe)):
         for step in range(steps):
-            attack = LinfAttack(0.1, 0.05, 3, built.start, built.mode, torch.Generator().manual_seed(step))
+            attack = ProjectedAscent(0.1, 0.05, 3, built.start, built.mode, torch.Generator().manual_seed(step))
             found.append(training_step(model, optimizer, built, batch, attack).loss.item())
     return found, model
 

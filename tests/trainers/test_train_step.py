@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainers import composition
 from trainers.method import Batch, Method
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.step import training_step
 from trainers.weight_perturbation import WeightPerturbation
 
@@ -41,12 +41,12 @@ class CleanFirst(Method):
 
 
 @pytest.fixture
-def setting() -> tuple[ConvBn, Batch, LinfAttack]:
+def setting() -> tuple[ConvBn, Batch, ProjectedAscent]:
     torch.manual_seed(0)
     model = ConvBn().double()
     batch = Batch(torch.rand(8, 3, 5, 5).double(), torch.arange(8), torch.arange(8), {})
     noise = torch.rand(8, 3, 5, 5).double() * 2 - 1
-    return model, batch, LinfAttack(EPSILON, STEP, STEPS, draw=lambda images: noise)
+    return model, batch, ProjectedAscent(EPSILON, STEP, STEPS, draw=lambda images: noise)
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.SGD:
@@ -108,7 +108,7 @@ def test_under_awp_the_two_forwards_stay_apart(setting) -> None:
 
 def test_an_eval_mode_attack_moves_no_buffers_and_without_logging_only_the_loss_does(setting) -> None:
     model, batch, _ = setting
-    attack = LinfAttack(EPSILON, STEP, STEPS, start="gauss", mode="eval")
+    attack = ProjectedAscent(EPSILON, STEP, STEPS, start="gauss", mode="eval")
     training_step(model, optimizer_of(model), composition.build("mart"), batch, attack, log_clean_forward=False)
     assert int(model.bn.num_batches_tracked) == 2  # x and x'
 
@@ -169,7 +169,7 @@ def kept_for_backward(model: nn.Module, work) -> int:
 
 def test_an_attack_step_needs_less_memory_than_a_training_step(setting) -> None:
     model, batch, _ = setting
-    attack = LinfAttack(EPSILON, STEP, 1, final_forward=False)
+    attack = ProjectedAscent(EPSILON, STEP, 1, final_forward=False)
 
     def loss(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits, batch.labels)

@@ -12,7 +12,7 @@ from tests.trainers.small_trials import small_trial
 from tests.trainers.tiny import TinyNet
 from tests.trainers.waits import Waits
 from trainers import composition, registry
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.perturbation.square import RememberingSquare
 from trainers.short_training import digits
 from trainers.tally import SETTLED_EVERY
@@ -55,7 +55,7 @@ def test_losses_are_asked_for_every_fifty_steps(tmp_path: Path) -> None:
 def test_an_attack_step_never_waits(start: str) -> None:
     with META:
         model, images, labels = TinyNet(), torch.rand(8, 1, 6, 6), torch.zeros(8, dtype=torch.long)
-    attack = LinfAttack(0.1, 0.05, 5, start=start, mode="train")
+    attack = ProjectedAscent(0.1, 0.05, 5, start=start, mode="train")
     with Waits() as waits:
         attack(model, images, lambda logits: torch.nn.functional.cross_entropy(logits, labels))
     assert waits.count == 0, waits.seen

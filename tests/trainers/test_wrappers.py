@@ -6,12 +6,12 @@ from torch import nn
 
 from trainers import composition
 from trainers.method import Batch
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.weight_averaging import DdpmAverage, SeatAverage
 from trainers.weight_perturbation import WeightPerturbation, perturbed_weights
 
 
-class CountingAttack(LinfAttack):
+class CountingAttack(ProjectedAscent):
     """Notes each run and the weights of the model that it ran against."""
 
     def __call__(self, model, images, objective, **options):

@@ -76,7 +76,7 @@ class Corruption(EvaluationAttack):
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
-        from trainers.perturbation.linf import correct_predictions
+        from trainers.perturbation.projected_ascent import correct_predictions
 
         return Verdicts(correct_predictions(model, images, labels))
 

@@ -61,7 +61,7 @@ class Pgd(EvaluationAttack):
         observe: Callable[[Tensor], None] | None = None,
     ) -> Tensor:
         """`observe` sees the logits of every iterate before its step."""
-        from trainers.perturbation.linf import keyed_pgd
+        from trainers.perturbation.projected_ascent import keyed_pgd
 
         return keyed_pgd(
             model,
@@ -82,7 +82,7 @@ class Pgd(EvaluationAttack):
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
-        from trainers.perturbation.linf import correct_predictions
+        from trainers.perturbation.projected_ascent import correct_predictions
 
         seen: list[Tensor] = []
         observe = (lambda logits: seen.append(logits.argmax(dim=1) == labels)) if self.strict else None

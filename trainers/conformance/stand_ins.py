@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from trainers.conformance.oracle import Case, OracleFault
 from trainers.method import Objective
-from trainers.perturbation.linf import LinfAttack
+from trainers.perturbation.projected_ascent import ProjectedAscent
 
 
 class Watched:
     """An attack that also keeps what it found and what `once` made."""
 
-    def __init__(self, attack: LinfAttack) -> None:
+    def __init__(self, attack: ProjectedAscent) -> None:
         self.attack = attack
         self.steps = attack.steps
         self.found: Tensor | None = None
@@ -63,10 +63,10 @@ class Supplied:
         return craft()
 
 
-def linf_attack(case: Case, *, start: str, mode: str) -> LinfAttack:
+def linf_attack(case: Case, *, start: str, mode: str) -> ProjectedAscent:
     """The attack of training and evaluation with the case's radius, steps and noise."""
     noise = case.gauss if start == "gauss" else case.unit_noise
-    return LinfAttack(
+    return ProjectedAscent(
         epsilon=case.number("eps"),
         step_size=case.number("step"),
         steps=case.whole("steps"),

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from trainers.perturbation.apgd import stopping
 from trainers.perturbation.fab import DirectFAB
-from trainers.perturbation.linf import correct_predictions
+from trainers.perturbation.projected_ascent import correct_predictions
 from trainers.perturbation.square import RememberingSquare
 from trainers.values import NORM_DISPLAYS, as_float
 

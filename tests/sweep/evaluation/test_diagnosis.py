@@ -9,7 +9,7 @@ import pytest
 from sweep.evaluation.asked import Diagnosis, diagnoses_of
 from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.store import layout
-from sweep.store.records import DiagnosticsRecord
+from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.trials.cells import expand
 from tests.sweep.tiny_study import tiny
 

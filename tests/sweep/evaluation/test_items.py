@@ -11,7 +11,8 @@ from sweep.evaluation.progress import EvaluationProgress
 from sweep.store.encoding import NewerRecord, encode
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord, ShardRecord, pack, unpack
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.verdicts import pack, unpack
 from tests import records
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers.attacks import parse

@@ -13,7 +13,7 @@ from sweep.evaluation.items import conclude, open_items, run_item
 from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store import layout
 from sweep.store.opening import open_store
-from sweep.store.records import EvaluationRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.options import RunOptions
 from sweep.work.tasks import EvaluationPiece, Setting, Workplace
 from tests.sweep.tiny_study import tiny

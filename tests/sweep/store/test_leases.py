@@ -163,7 +163,7 @@ def test_a_driver_keeps_all_its_leases_by_one_file_and_asks_twice_for_each(tmp_p
 def dead_driver(store, *names, seconds):
     """As another machine left it."""
     driver = layout.driver_lease("abc")
-    store.write(layout.lease(driver, 1), holder(time.time(), seconds=seconds))
+    store.write(layout.lease(driver, 1), holder(time.time() + 60, seconds=seconds))
     for number, name in enumerate(names):
         store.write(layout.lease(name, 1), holder(1.0, owner=str(number), driver=driver, seconds=seconds))
 
@@ -240,7 +240,7 @@ def test_drivers_know_of_each_other_as_long_as_they_give_signs_of_life(tmp_path,
     names = sorted([mine.sign.name, other.sign.name])
     assert mine.drivers() == sorted([*names, layout.driver_lease("abc")])
     elapsed = holders.elapsed
-    monkeypatch.setattr("sweep.store.drivers.elapsed", lambda: elapsed() + 130.0)
+    monkeypatch.setattr("sweep.store.drivers.elapsed", lambda: elapsed() + 610.0)
     os.utime(tmp_path / other.sign.path)
     assert mine.drivers() == names
     mine.release_all()

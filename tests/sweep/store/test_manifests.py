@@ -5,7 +5,7 @@ import pytest
 from sweep.store.encoding import NewerRecord, encode
 from sweep.store.manifests import agree, united, write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import Manifest, PlannedCell
+from sweep.store.records.manifest import Manifest, PlannedCell
 from tests import records
 
 STUDY = {"dataset": "digits", "train": {"epochs": 2}, "methods": {}}

@@ -12,7 +12,7 @@ import pytest
 from sweep.errors import UserError
 from sweep.store.folder import FolderStore
 from sweep.store.opening import existing_store, open_store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 
 
 def test_bytes_come_back_and_listings_are_complete(store):

@@ -9,15 +9,12 @@ from sweep.store import layout
 from sweep.store.base import Store, fault_of
 from sweep.store.encoding import BrokenRecord, NewerRecord, encode
 from sweep.store.opening import open_store
-from sweep.store.records import (
-    RECORD_TYPES,
-    CandidateRecord,
-    EvaluationRecord,
-    Manifest,
-    Record,
-    TrialRecord,
-    attack_id,
-)
+from sweep.store.records.evaluation import EvaluationRecord, attack_id
+from sweep.store.records.kinds import RECORD_TYPES
+from sweep.store.records.manifest import Manifest
+from sweep.store.records.record import Record
+from sweep.store.records.search import CandidateRecord
+from sweep.store.records.trial import TrialRecord
 from tests import records
 from trainers import suites
 

@@ -8,7 +8,7 @@ import pytest
 from sweep.errors import UserError
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
 from sweep.trials.disk import trial_bytes

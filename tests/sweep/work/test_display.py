@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from sweep.store.opening import open_store
-from sweep.store.records import TrialRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.work.display import Display
 from sweep.work.summary import Failure, Summary, duration
 from sweep.work.work import Work, learned_nothing

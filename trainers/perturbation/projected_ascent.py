@@ -98,7 +98,7 @@ def ascend(
 
 
 @dataclass(frozen=True)
-class LinfAttack:
+class ProjectedAscent:
     """PGD as a study sets it; satisfies `trainers.method.Attack`.
 
     start     uniform: as the norm draws it, in L∞ U(-ε, ε), clipped to [0, 1]; none
@@ -199,7 +199,7 @@ def keyed_pgd(
         return LOSSES[loss](logits if alpha is None else alpha * logits, labels)
 
     draw = partial(keyed_uniform, seed, indices)
-    return LinfAttack(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
+    return ProjectedAscent(epsilon, step_size, steps, start, mode="eval", draw=draw, norm=norm)(
         model, images, objective, observe=observe
     )
 

@@ -1,0 +1,1 @@
+"""What a store holds, typed: one frozen class per kind of record."""

@@ -1,0 +1,99 @@
+"""Verdicts of an attack on a checkpoint, image by image: whole, or a piece of an evaluation that is not complete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from sweep.store import layout
+from sweep.store.records.record import FileName, Provenance, Record
+from sweep.store.verdicts import count_true, packed, unpack
+
+
+class EvaluationRecord(Provenance, Record):
+    """Verdicts of one attack on one checkpoint, image by image; every number in it is read off them."""
+
+    kind = "evaluation"
+    trial: FileName
+    checkpoint: FileName
+    attack: dict[str, Any]  # as the attack describes itself
+    images: int = Field(ge=1)
+    verdicts: str
+    clean: str | None = None
+    phases: dict[str, str] = {}
+    accuracy: float
+    warnings: tuple[str, ...] = ()
+    wall_seconds: float = 0.0
+
+    @cached_property
+    def path(self) -> str:
+        return layout.evaluation_record(self.trial, self.checkpoint, attack_id(self.attack))
+
+    def model_copy(self, **options: Any) -> Self:
+        """Without what was worked out from the values before: pydantic would take it along."""
+        copied = super().model_copy(**options)
+        for name in ("path", "clean_accuracy"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    @property
+    def survivors(self) -> np.ndarray:
+        return unpack(self.verdicts, self.images)
+
+    @cached_property
+    def clean_accuracy(self) -> float | None:
+        return None if self.clean is None else count_true(self.clean, self.images) / self.images
+
+    @model_validator(mode="after")
+    def _numbers_are_those_of_the_verdicts(self) -> Self:
+        share = count_true(self.verdicts, self.images) / self.images
+        if not abs(share - self.accuracy) <= 0.5 / self.images:
+            raise ValueError(f"accuracy {self.accuracy} is not that of its verdicts, {share:.6g}")
+        for bits in (self.clean, *self.phases.values()):
+            if bits is not None:
+                packed(bits, self.images)
+        return self
+
+
+class ShardRecord(Provenance, Record):
+    """Some images of one phase of an evaluation that is not complete."""
+
+    kind = "shard"
+    folder: str
+    first: int = Field(ge=0)
+    last: int
+    phase: str = ""
+    correct: str
+    clean: str | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return layout.shard(self.folder, self.first, self.last, self.phase)
+
+    @classmethod
+    def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
+        name = layout.shard_name(path)
+        return {"folder": path.rpartition("/")[0], **(name._asdict() if name else {}), **content}
+
+    @model_validator(mode="after")
+    def _verdicts_fit_the_range(self) -> Self:
+        for bits in (self.correct, self.clean):
+            if bits is not None:
+                packed(bits, self.last - self.first)
+        return self
+
+
+def attack_id(attack: Mapping[str, Any]) -> str:
+    """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
+    content = json.dumps(attack, sort_keys=True, separators=(",", ":"))
+    norm = "" if attack.get("norm", "linf") == "linf" else f"-{attack['norm']}"
+    radius = "" if attack.get("kind") == "clean" else "-" + str(attack.get("epsilon", "")).replace("/", "_")
+    return f"{attack.get('name')}{norm}{radius}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"

@@ -1,0 +1,90 @@
+"""What a study consists of: its cells, searches, attacks and configurations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sweep.store import layout
+from sweep.store.records.record import FileName, Part, Record, TrialName
+from trainers.config import TrialConfig
+
+
+class PlannedCell(Part):
+    """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
+
+    label: str
+    display: str = ""
+    method: str
+    hyperparameters: dict[str, Any] = {}
+    seed: int
+    trial: TrialName | None = None
+
+
+class PlannedSearch(Part):
+    label: str
+    id: FileName
+
+
+class PlannedAttack(Part):
+    id: str
+    name: str
+    epsilon: str = ""
+    norm: str = "linf"
+
+
+class PlannedEvaluation(Part):
+    """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
+
+    suite: str | None = None
+    epsilon: str = "8/255"
+    images: int | None = None
+    checkpoints: tuple[str, ...] = ("headline",)
+    diagnostics: bool = False
+    diagnosed: tuple[str, ...] = ()
+
+
+class Manifest(Record):
+    """What a study consists of now, for those who read its results."""
+
+    kind = "study"
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    title: str = ""
+    study: dict[str, Any] = {}  # as its file and options had it
+    dataset: str
+    model: str
+    epsilon: str = "8/255"
+    norm: str = "linf"
+    protocol: str = "paper"
+    checkpoint: str
+    seeds: tuple[int, ...]
+    cells: tuple[PlannedCell, ...]
+    searches: tuple[PlannedSearch, ...] = ()
+    attacks: tuple[PlannedAttack, ...] = ()
+    config_by_label: dict[str, TrialConfig] = {}  # the seed aside
+    inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
+    displays: dict[str, str] = {}  # how its data set and network are written
+
+    @property
+    def path(self) -> str:
+        return layout.manifest(self.name)
+
+    @property
+    def evaluation(self) -> PlannedEvaluation:
+        return PlannedEvaluation.model_validate(self.study.get("evaluation") or {})
+
+    def checkpoints(self, label: str) -> list[str]:
+        """Those of a label that are evaluated, the headline's own name in place of `headline`."""
+        wanted = self.evaluation.checkpoints
+        return self.config_by_label[label].selection.named(wanted) if label in self.config_by_label else []
+
+    def evaluation_paths(self, cell: PlannedCell) -> list[str]:
+        """The evaluations that a finished trial of this cell has."""
+        if cell.trial is None:
+            return []
+        return [
+            layout.evaluation_record(cell.trial, checkpoint, attack.id)
+            for checkpoint in self.checkpoints(cell.label)
+            for attack in self.attacks
+        ]

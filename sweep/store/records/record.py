@@ -1,0 +1,72 @@
+"""What every record has: a kind, a place, a format number; one that is read has passed every check of its class."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sweep.store.encoding import BrokenRecord, NewerRecord, decode, encode
+
+FORMAT = 1
+CurveRow = dict[str, Any]  # numbers by name, None where an epoch was not evaluated
+TrialName = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+FileName = Annotated[str, Field(pattern=r"^[\w+-][\w.+-]*$")]
+
+
+class Part(BaseModel):
+    """Of a record. Keys that this version does not know are ignored: a later one may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Record(Part):
+    kind: ClassVar[str]
+
+    @property
+    def path(self) -> str:
+        """The one place in a store where this record belongs."""
+        raise NotImplementedError
+
+    def encoded(self) -> bytes:
+        # Not mode="json", which turns an infinite hyperparameter into null before the encoding can keep it.
+        return encode({"kind": self.kind, "format": FORMAT, **self.model_dump()})
+
+    @classmethod
+    def decoded(cls, path: str, data: bytes) -> Self:
+        """The record in these bytes, which were found at this path; BrokenRecord says what keeps it from being one."""
+        content = decode(path, data)
+        if content.get("kind") != cls.kind:
+            raise BrokenRecord(path, f"foreign: not a record of kind '{cls.kind}'")
+        written = content.get("format", FORMAT)
+        if written != FORMAT:
+            kind = NewerRecord if isinstance(written, int) and written > FORMAT else BrokenRecord
+            raise kind(path, f"foreign: format {written!r}, this version reads {FORMAT}")
+        try:
+            record = cls.model_validate(cls._located(content, path))
+        except ValidationError as fault:
+            first = fault.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BrokenRecord(path, ": ".join(filter(None, (where, first["msg"])))[:500]) from None
+        if record.path != path:
+            raise BrokenRecord(path, f"belongs at {record.path[:100]}")
+        return record
+
+    @classmethod
+    def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
+        """With what only the place says of a record."""
+        return content
+
+
+class Provenance(Part):
+    """Where and with what a number was made. What is empty or absent was not recorded by the version that made it."""
+
+    versions: dict[str, str] = {}  # torch's own says which build it is
+    commit: str | None = None
+    device: str = ""
+    device_kind: str = ""  # cpu or cuda
+    devices: tuple[str, ...] = ()  # all that took part, in the order in which they began
+    precision: str = ""  # of the network: ieee, tf32 or bf16
+    threads: int | None = None
+    data: dict[str, str] = {}  # SHA-256 of the data set as it was loaded, and of files that came with it, by name
+    command: str | None = None

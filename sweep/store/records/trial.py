@@ -1,0 +1,52 @@
+"""One training's outcome, and how far one that runs has come."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from sweep.store import layout
+from sweep.store.records.record import CurveRow, Part, Provenance, Record, TrialName
+from trainers.config import TrialConfig
+
+
+class Checkpoint(Part):
+    epoch: int = Field(ge=0)
+    sha256: str
+    bytes: int = 0
+
+
+class TrialRecord(Provenance, Record):
+    """One training's outcome; written last of all that belongs to it."""
+
+    kind = "trial"
+    trial: TrialName
+    config: TrialConfig
+    numerics: int = 1
+    status: Literal["done", "collapsed", "failed"]
+    reason: str | None = None
+    curve: tuple[CurveRow, ...] = ()
+    checkpoints: dict[str, Checkpoint] = {}
+    metrics: dict[str, float] = {}
+    steps: int = 0
+    wall_seconds: float = 0.0
+    log: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return layout.trial_record(self.trial)
+
+
+class Progress(Part):
+    """How far a running training is: a note for people, without a checksum."""
+
+    trial: str
+    label: str
+    seed: int
+    epoch: int
+    epochs: int
+    started: float
+    updated: float
+    host: str
+    pid: int

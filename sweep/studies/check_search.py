@@ -1,0 +1,105 @@
+"""What is wrong with a study's `search`, and what `all` stands for in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import search_spaces
+from sweep.studies.check_parts import as_list, as_mapping, as_whole, norm_of, part_faults
+from sweep.studies.file import Fault, merged
+from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
+from trainers import composition, registry
+from trainers.config import Recipe, Selection
+from trainers.spelling import nearest
+
+SEARCH_SEEDS = (1000, 1001)  # unless a search sets its own
+SEARCHED = "_searched"  # ends the label of a column whose values a search chose
+ALL = "all"  # in place of a label: every method that has something to search
+
+
+def search_faults(
+    label: str, entry: Any, methods: dict[str, Any], train: dict[str, Any], selection: dict[str, Any], seeds: list[Any]
+) -> Iterator[Fault]:
+    path = f"search.{label}"
+    if label == ALL and label not in methods:
+        rule = f"none of the study's methods has such a search space; known: {', '.join(search_spaces.names())}"
+        yield Fault(path, rule, shows_value=False)
+        return
+    if label not in methods:
+        rule = (
+            f"is none of the study's methods{nearest(label, map(str, methods))} known: {', '.join(map(str, methods))}"
+        )
+        yield Fault(path, rule, shows_value=False)
+        return
+    entry, method = entry or {}, methods[label] or {}
+    if not isinstance(entry, dict) or not isinstance(method, dict):
+        return
+    if f"{label}{SEARCHED}" in methods:
+        rule = f"its choice stands in a column {label}{SEARCHED}; give the study's method of that name another label"
+        yield Fault(path, rule, shows_value=False)
+    yield from _space(path, str(method.get("method") or label), entry)
+    train = merged(train, as_mapping(method, "train"))
+    yield from part_faults(Recipe, f"{path}.train", as_mapping(entry, "train"), train)
+    own = merged(selection, as_mapping(method, "selection"))
+    norm = norm_of(merged(own, as_mapping(entry, "selection")), merged(train, as_mapping(entry, "train")).get("attack"))
+    yield from part_faults(Selection, f"{path}.selection", as_mapping(entry, "selection"), own, norm)
+    chosen_on = merged(own, as_mapping(entry, "selection"))
+    if not entry.get("pin") and not chosen_on.get("validation"):
+        rule = "a search chooses on held-out images; set its selection: {protocol: heldout, validation: …}"
+        yield Fault(f"{path}.selection", rule, shows_value=False)
+    key = "seed" if "seed" in entry else "seeds"
+    given = [entry["seed"]] if "seed" in entry else as_list(entry, "seeds") or SEARCH_SEEDS
+    own_seeds = [as_whole(seed) for seed in given]
+    both = [seed for seed in own_seeds if seed is not None and seed in seeds]
+    if not entry.get("pin") and both:
+        rule = (
+            f"is a reported seed too, and the search would choose by its result; report other seeds or set {path}.{key}"
+        )
+        yield Fault(f"{path}.{key}", rule, both[0])
+    if len(set(own_seeds)) < len(own_seeds):
+        yield Fault(f"{path}.{key}", "holds a seed twice; seeds are replicates", entry.get(key))
+
+
+def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
+    space = entry.get("space", "paper")
+    try:
+        composition.parse(method)
+    except ValueError:
+        return  # said of the method itself
+    if isinstance(space, dict):
+        yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in space_faults(method, space))
+    if not isinstance(space, str | dict) or has_space(method, space):
+        return
+    if space == DECLARED or method.split("+")[0] not in registry.METHODS.shipped:
+        rule = f"{method} declares no hyperparameter(…, low=…, high=…) or choices; write a space, such as {EXAMPLE}"
+    else:
+        known = ", ".join(search_spaces.names())
+        rule = f"method {method!r} has no search space; known: {known}; write space: {EXAMPLE} or space: {DECLARED}"
+    yield Fault(path, rule, shows_value=False)
+
+
+def for_all(search: dict[Any, Any], methods: dict[Any, Any]) -> dict[Any, Any]:
+    """`all` as an entry for every label whose method has such a space; what a label says itself goes before it.
+
+    Where none has one, or where it is no mapping, `all` stays for the check to refuse.
+    """
+    shared = {} if ALL in search and search[ALL] is None else search.get(ALL)
+    if ALL in methods or not isinstance(shared, dict):
+        return search
+    found = {label: entry for label, entry in search.items() if label != ALL}
+    for label, entry in methods.items():
+        method = (entry or {}).get("method") or label if isinstance(entry, dict | None) else label
+        own = found.get(label)
+        if isinstance(own, dict) or (label in found and own is None):
+            found[label] = merged(shared, own or {})
+        elif label not in found and _has(str(method), shared.get("space", "paper")):
+            found[label] = dict(shared)
+    return found if found else search
+
+
+def _has(method: str, space: Any) -> bool:
+    try:
+        return isinstance(space, str) and has_space(method, space)
+    except (ValueError, TypeError):  # an unknown method is said where it stands
+        return False
