@@ -12,6 +12,7 @@ from sweep.cluster.nodes import FAST_SECONDS, Nodes
 from sweep.cluster.place import Place
 from sweep.cluster.worker import Order, last_lines
 from sweep.errors import SweepEnded
+from sweep.work.pace import kind
 from sweep.work.ready import Assigned
 from sweep.work.work import Work
 
@@ -37,10 +38,12 @@ class Worker:
 
 
 class Desk:
-    """`alive` names the nodes that Ray has now."""
+    """`alive` names the nodes that Ray has now; bad ones alone are waited with for `patience` seconds."""
 
-    def __init__(self, work: Work, retries: int, alive: Callable[[], set[str]]) -> None:
-        self.work, self.retries, self.alive = work, retries, alive
+    def __init__(
+        self, work: Work, retries: int, alive: Callable[[], set[str]], patience: float = NO_NODE_SECONDS
+    ) -> None:
+        self.work, self.retries, self.alive, self.patience = work, retries, alive, patience
         self.nodes = Nodes()
         self.workers: dict[str, Worker] = {}
         self._worked = time.monotonic()
@@ -90,7 +93,7 @@ class Desk:
             worker.assigned.got_further()
         else:
             worker.assigned.reached(epoch)
-        self.nodes.worked(worker.node)
+        self.nodes.worked(worker.node, kind(worker.assigned))
 
     def ended(self, name: str, seconds: float, found: Sequence[Any] = ()) -> None:
         """Its task is done; `found` are records that it has stored."""
@@ -98,7 +101,7 @@ class Desk:
         assigned = self._taken_from(worker)
         if assigned is not None:
             assigned.seconds, assigned.found = seconds, found
-            self.nodes.worked(worker.node)
+            self.nodes.worked(worker.node, kind(assigned))
             self.work.finished(assigned)
 
     def left(self, name: str) -> None:
@@ -136,7 +139,7 @@ class Desk:
             assigned.failures += 1
             assigned.avoided.add(worker.node)
             if fast:
-                self.nodes.failed(worker.node, assigned.task.name, failure.reason)
+                self.nodes.failed(worker.node, kind(assigned), assigned.task.name, failure.reason)
             if assigned.failures <= self.retries or self.nodes.others(assigned.avoided, alive):
                 self.work.interrupted(assigned)
             else:
@@ -179,6 +182,6 @@ class Desk:
         """Bad nodes are waited with only as long as others work, or may come."""
         if self.running:
             self._worked = time.monotonic()
-        elif time.monotonic() - self._worked > NO_NODE_SECONDS and not self.nodes.others(set(), self.alive()):
+        elif time.monotonic() - self._worked > self.patience and not self.nodes.others(set(), self.alive()):
             named = "\n".join(f"  {host}: {fault}" for host, fault in self.nodes.bad().items())
             raise SweepEnded(f"no node of the cluster can work:\n{named}\nfinished work is in the store")

@@ -192,7 +192,8 @@ class OpenEvaluations:
 
     def _shards(self, evaluation: Evaluation) -> int:
         """Near the end a phase is cut for all devices, so that none idles while one does the last evaluation."""
-        left = len(self.ready) + self.count + sum(len(one.begun) for one in self._begun.values())
+        begun = sum(len(one.begun) for one in self._begun.values())
+        left = len(self.ready) - self.ready.count("evaluate") + self.count + begun
         return max(evaluation.shards, self.at_once if left < 2 * self.at_once else 1)
 
     def _close(self, one: OpenTrial, opened: BegunEvaluation) -> None:

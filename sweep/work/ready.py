@@ -155,6 +155,10 @@ class Ready:
             found += may_have(assigned)
         return found
 
+    def count(self, stage: str) -> int:
+        places = self._places(stage)
+        return int(places.stop - places.start)
+
     def training_ended(self, label: str) -> None:
         self._trainings[label] -= 1
         if not self._trainings[label]:
@@ -180,13 +184,19 @@ class Ready:
         del self._orders[place]
         return self._waiting.pop(place)
 
+    def _places(self, stage: str) -> slice:
+        """Where the tasks of a stage are."""
+        number = STAGES.index(stage)
+        first, after = (
+            bisect.bisect_left(self._orders, one, key=lambda order: order[0]) for one in (number, number + 1)
+        )
+        return slice(first, after)
+
     def _sort_changed(self) -> None:
         """Only evaluations have a place that depends on their label."""
         if not self._changed:
             return
-        first = bisect.bisect_left(self._orders, (STAGES.index("evaluate"),))  # type: ignore[arg-type]
-        after = bisect.bisect_left(self._orders, (STAGES.index("evaluate") + 1,))  # type: ignore[arg-type]
-        moved = [one for one in self._waiting[first:after] if one.task.label in self._changed]
+        moved = [one for one in self._waiting[self._places("evaluate")] if one.task.label in self._changed]
         for assigned in moved:
             self.remove(assigned)
             self.put_back(assigned)
