@@ -26,15 +26,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from sweep.evaluation.progress import EvaluationProgress
 from sweep.search import stored
-from sweep.store import layout, leases
+from sweep.store import drivers, holders, layout, leases
 from sweep.store.base import Entry, Store
 from sweep.store.records.evaluation import ShardRecord
 from sweep.store.records.trial import Checkpoint, TrialRecord
 from sweep.store.verdicts import pack
 from sweep.studies.model import Study
-from sweep.work import evaluations, pace, work
+from sweep.work import evaluations, others, pace, work
 from sweep.work.ready import Assigned
 from sweep.work.tasks import EvaluationPiece
 from sweep.work.work import Work
@@ -47,7 +46,8 @@ UP_SECONDS, DOWN_SECONDS = 6 * 3600.0, 300.0
 PASS_SECONDS = 2 * 5.7e-3 / 128  # an A100's, for PreActResNet-18: forward and backward of one image, computed
 SAVE_SECONDS = 60.0
 LOOK_SECONDS = 30.0  # a driver whose devices idle looks again
-RENEW_SECONDS = 20.0
+RENEW_SECONDS = drivers.LEASE_SECONDS / 3
+MODULES: tuple[Any, ...] = (work, evaluations, others, leases, drivers, holders, stored, pace)  # that ask for the time
 PAGE = 1000  # entries of a listing that one question answers
 
 
@@ -73,18 +73,22 @@ class Clock:
 
 
 class MemoryStore(Store):
-    """Counts questions by kind, and how long whoever asks has waited. Leases in it are always renewed ones."""
+    """Counts questions by kind, and how long whoever asks has waited.
+
+    Those about states to go on from are counted apart: a training's weights and its resume state, an evaluation's
+    shards, and the listings that look for them.
+    """
 
     uri = "memory://scale"
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.asked, self.waited = clock, Counter[str](), 0.0
+        self.clock, self.asked, self.checkpoints, self.waited = clock, Counter[str](), Counter[str](), 0.0
         self.tree: dict[str, Any] = {}
-        self.renewals = 0.0
-        self._created: dict[str, float] = {}
+        self.modified: dict[str, float] = {}
 
     def _ask(self, kind: str, path: str, times: int = 1) -> None:
-        self.asked[f"{kind} {path.split('/')[0]}"] += times
+        counted = self.checkpoints if _is_checkpoint(kind, path) else self.asked
+        counted[f"{kind} {path.split('/')[0]}"] += times
         self.waited += times * ANSWER_SECONDS
 
     def _folder(self, path: str, make: bool = False) -> tuple[dict[str, Any] | None, str]:
@@ -102,8 +106,6 @@ class MemoryStore(Store):
         found = None if place is None else place.get(name)
         if not isinstance(found, bytes):
             raise FileNotFoundError(path)
-        if path.startswith(layout.LEASES):  # as if its thread had just renewed it
-            return json.dumps({**json.loads(found), "expires": self.clock.time() + 60.0}).encode()
         return found
 
     def write(self, path: str, data: bytes) -> None:
@@ -114,6 +116,7 @@ class MemoryStore(Store):
         place, name = self._folder(path, make=True)
         assert place is not None
         place[name] = data
+        self.modified[path] = self.clock.now
 
     def create(self, path: str, data: bytes) -> bool:
         self._ask("create", path)
@@ -121,7 +124,6 @@ class MemoryStore(Store):
         if place is not None and name in place:
             return False
         self._put(path, data)
-        self._created[path] = self.clock.now
         return True
 
     def exists(self, path: str) -> bool:
@@ -132,8 +134,7 @@ class MemoryStore(Store):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         place, name = self._folder(prefix)
         start = None if place is None else place.get(name)
-        renewed = self.clock.now if prefix == layout.LEASES else None
-        found = list(_below(prefix, start, renewed)) if isinstance(start, dict) else []
+        found = list(self._below(prefix, start)) if isinstance(start, dict) else []
         self._ask("list", prefix, max(1, -(-len(found) // PAGE)))
         return iter(found)
 
@@ -142,18 +143,28 @@ class MemoryStore(Store):
         place, name = self._folder(path)
         if place is not None:
             place.pop(name, None)
-        self.renewals += (self.clock.now - self._created.pop(path, self.clock.now)) // RENEW_SECONDS
+
+    def leave(self, path: str) -> None:
+        """A file of a training, which nobody is charged for."""
+        self._put(path, b"")
 
     def local(self, path: str) -> None:
         return None
 
+    def _below(self, prefix: str, place: dict[str, Any]) -> Iterator[Entry]:
+        for name, content in place.items():
+            path = f"{prefix}/{name}"
+            if isinstance(content, dict):
+                yield from self._below(path, content)
+            else:
+                yield Entry(path, len(content), self.modified[path])
 
-def _below(prefix: str, place: dict[str, Any], now: float | None = None) -> Iterator[Entry]:
-    for name, content in place.items():
-        if isinstance(content, dict):
-            yield from _below(f"{prefix}/{name}", content, now)
-        else:
-            yield Entry(f"{prefix}/{name}", len(content), 0.0 if now is None else now // RENEW_SECONDS)
+
+def _is_checkpoint(kind: str, path: str) -> bool:
+    name = path.rpartition("/")[2]
+    if kind == "list":  # of one training's files, or of one evaluation's
+        return path.startswith(f"{layout.TRIALS}/") or path.count("/") == 3
+    return name in (layout.RESUME, layout.PROGRESS) or name.endswith(layout.WEIGHTS) or bool(layout.shard_name(path))
 
 
 @dataclass
@@ -163,6 +174,7 @@ class Device:
     up: bool = True
     task: Assigned | None = None
     began: float = 0.0
+    trials: tuple[str, ...] = ()  # whose weights it has loaded, as many as a process keeps
     turn: int = 0  # counts tasks, so that the end of one that was interrupted is not taken for that of the next
 
 
@@ -187,7 +199,7 @@ class Simulation:
         self.busy: list[tuple[float, float]] = []
         self.down: list[tuple[float, float]] = []
         self.needed = 0.0
-        self.preempted = 0
+        self.preempted = self.renewals = 0
         with _virtual(self.clock):
             self.drivers = [Driver(Work(study, self.store)) for _ in range(DRIVERS)]
             devices = min(DEVICES, max(DRIVERS, trials // 4))  # few trials would leave most devices without any work
@@ -198,6 +210,7 @@ class Simulation:
                 self._later(self.random.expovariate(1 / UP_SECONDS), "down", device)
             for driver in self.drivers:
                 self._later(0.0, "look", driver)
+                self._later(RENEW_SECONDS, "renew", driver)
             self.store.asked.clear()
             while not all(driver.work.complete for driver in self.drivers):
                 self.clock.now, _, kind, what = heapq.heappop(self.events)
@@ -214,20 +227,29 @@ class Simulation:
         if not driver.work.complete:
             self._later(LOOK_SECONDS, "look", driver)
 
+    def _renew(self, driver: Driver) -> None:
+        """As its thread does."""
+        driver.work.leases.sign.renew()
+        self.renewals += 1
+        if not driver.work.complete:
+            self._later(RENEW_SECONDS, "renew", driver)
+
     def _hand_out(self, driver: Driver) -> None:
         while driver.idle:
-            assigned = self._timed(driver, driver.work.next_task)
+            device = driver.idle[-1]
+            trial = device.trials[-1] if device.trials else ""
+            assigned = self._timed(driver, driver.work.next_task, trial=trial)
             if assigned is None:
                 return
-            device = driver.idle.pop()
+            driver.idle.pop()
             device.task, device.began, device.turn = assigned, driver.free_at, device.turn + 1
             assigned.started = True
             self._later(driver.free_at - self.clock.now + self._seconds(assigned), "ended", (device, device.turn))
 
-    def _timed(self, driver: Driver, act: Any, *arguments: Any) -> Any:
+    def _timed(self, driver: Driver, act: Any, *arguments: Any, **named: Any) -> Any:
         """The driver does it when it has done what came before."""
         self.store.waited, started = 0.0, time.process_time()
-        found = act(*arguments)
+        found = act(*arguments, **named)
         taken = time.process_time() - started
         driver.processor += taken
         driver.free_at = max(driver.free_at, self.clock.now) + self.store.waited + taken
@@ -244,7 +266,7 @@ class Simulation:
         assigned, device.task = device.task, None
         self.busy.append((device.began, self.clock.now))
         self.needed += max(1.0, assigned.task.cost * PASS_SECONDS)
-        self._stored(assigned)
+        assigned.found = self._stored(device, assigned)
         self._timed(device.driver, device.driver.work.finished, assigned)
         device.driver.idle.append(device)
         self._hand_out(device.driver)
@@ -259,6 +281,7 @@ class Simulation:
             if not isinstance(assigned.task, EvaluationPiece):  # saved after each epoch
                 epoch = max(1.0, assigned.task.cost * PASS_SECONDS) / assigned.task.epochs
                 self.left[assigned.task.name] = self._seconds(assigned) - done // epoch * epoch
+            device.trials = ()
             self._timed(device.driver, device.driver.work.interrupted, assigned)
         elif device in device.driver.idle:
             device.driver.idle.remove(device)
@@ -271,24 +294,28 @@ class Simulation:
         self._later(self.random.expovariate(1 / UP_SECONDS), "down", device)
         self._hand_out(device.driver)
 
-    def _stored(self, assigned: Assigned) -> None:
-        """What a worker asks of the store, and leaves there."""
+    def _stored(self, device: Device, assigned: Assigned) -> list[Any]:
+        """What a worker asks of the store, and leaves there; what it tells its driver."""
         task, store = assigned.task, self.store
         if not isinstance(task, EvaluationPiece):
             folder = layout.trial_folder(task.trial)
             store.paths(folder)  # is there a state to go on from
             kept = {"last": Checkpoint(epoch=0, sha256="0" * 64), "best_test": Checkpoint(epoch=0, sha256="0" * 64)}
-            store.write_record(TrialRecord(trial=task.trial, config=task.config, status="done", checkpoints=kept))
+            record = TrialRecord(trial=task.trial, config=task.config, status="done", checkpoints=kept)
+            for name in kept:
+                store.leave(layout.weights(task.trial, name))
+            store.write_record(record)
             store.paths(folder)
             for name in (layout.RESUME, layout.PROGRESS):
                 store.delete(layout.trial_file(task.trial, name))
-            return
+            return [record]
         item, evaluation = task.item, task.item.evaluation
-        progress = EvaluationProgress(store, evaluation)
-        for phase in evaluation.attack.phases[: evaluation.attack.phases.index(item.phase)]:
-            progress.finish(phase)
-        store.read(layout.trial_record(task.trial))
-        store.exists(layout.weights(task.trial, evaluation.checkpoint))
+        found = []
+        if task.trial not in device.trials:
+            store.read(layout.trial_record(task.trial))
+            store.read(layout.weights(task.trial, evaluation.checkpoint))
+            device.trials = (*device.trials[-1:], task.trial)
+        store.paths(evaluation.folder)  # is something of it saved
         shards = max(1, int(self._seconds(assigned) // SAVE_SECONDS))
         length = evaluation.piece * max(1, -(-(item.last - item.first) // evaluation.piece // shards))
         for first in range(item.first, item.last, length):
@@ -297,22 +324,23 @@ class Simulation:
                 np.arange(last - first) % 2 == 0 if item.phase == "apgd-ce" else np.ones(last - first, dtype=bool)
             )
             clean = pack(verdicts) if item.phase in ("", "clean") else None
-            store.write_record(
-                ShardRecord(
-                    folder=evaluation.folder,
-                    first=first,
-                    last=last,
-                    phase=item.phase,
-                    correct=pack(verdicts),
-                    clean=clean,
-                )
+            shard = ShardRecord(
+                folder=evaluation.folder,
+                first=first,
+                last=last,
+                phase=item.phase,
+                correct=pack(verdicts),
+                clean=clean,
             )
+            store.write_record(shard)
+            found.append(shard)
+        return found
 
     def result(self, trials: int) -> dict[str, float]:
         makespan = max(end for _, end in self.busy)
         devices, until = len(self.devices), 0.9 * makespan
         available = devices * until - _within(self.down, until)
-        operations = sum(count for kind, count in self.store.asked.items())
+        operations = sum(self.store.asked.values()) - self.renewals
         return {
             "trials": trials,
             "devices": devices,
@@ -322,7 +350,8 @@ class Simulation:
             "use": _within(self.busy, until) / available,
             "driver_milliseconds": 1000 * sum(driver.processor for driver in self.drivers) / trials,
             "operations": operations / trials,
-            "renewals": self.store.renewals / trials,
+            "renewals": self.renewals / trials,
+            "checkpoint_operations": sum(self.store.checkpoints.values()) / trials,
         }
 
 
@@ -347,25 +376,16 @@ class _virtual:
         self.clock = clock
 
     def __enter__(self) -> None:
-        self.before = [(module, module.time) for module in (work, evaluations, leases, stored, pace)]  # type: ignore[attr-defined]
+        self.before = [(module, module.time) for module in MODULES]  # type: ignore[attr-defined]
         for module, _ in self.before:
             module.time = self.clock  # type: ignore[attr-defined]
-        self.release, clock = leases.Lease.release, self.clock
-
-        def release(lease: Any, release: Any = self.release) -> None:
-            """As if its thread had just renewed it."""
-            lease.holder = lease.holder.model_copy(update={"expires": clock.time() + 60.0})
-            lease._renewed = clock.now
-            release(lease)
-
-        leases.Lease.release = release  # type: ignore[assignment, method-assign]
-        leases.threading = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)  # type: ignore[assignment]
+        idle = SimpleNamespace(Thread=_Idle, Event=threading.Event, Lock=threading.Lock)
+        leases.threading = drivers.threading = idle  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         for module, before in self.before:
             module.time = before  # type: ignore[attr-defined]
-        leases.threading = threading  # type: ignore[attr-defined]
-        leases.Lease.release = self.release  # type: ignore[method-assign]
+        leases.threading = drivers.threading = threading  # type: ignore[attr-defined]
 
 
 def study_of(trials: int, folder: Path) -> Study:

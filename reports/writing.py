@@ -16,7 +16,7 @@ from reports.tables.table import Table
 from sweep.bulk import no_collection
 from sweep.store.files import write_text
 from sweep.store.folder import make_folder
-from sweep.store.leases import held
+from sweep.store.holders import held
 
 
 def write(

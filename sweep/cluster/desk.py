@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sweep.cluster.failures import TaskFailure
 from sweep.cluster.nodes import FAST_SECONDS, Nodes
 from sweep.cluster.place import Place
 from sweep.cluster.worker import Order, last_lines
 from sweep.errors import SweepEnded
+from sweep.work.pace import kind
 from sweep.work.ready import Assigned
 from sweep.work.work import Work
 
@@ -28,6 +30,7 @@ class Worker:
     assigned: Assigned | None = None
     since: float = field(default_factory=time.monotonic)  # it has its task, or none
     wait: float = SHORT_WAIT
+    trial: str = ""  # whose weights it may have loaded
 
     @property
     def node(self) -> str:
@@ -35,10 +38,12 @@ class Worker:
 
 
 class Desk:
-    """`alive` names the nodes that Ray has now."""
+    """`alive` names the nodes that Ray has now; bad ones alone are waited with for `patience` seconds."""
 
-    def __init__(self, work: Work, retries: int, alive: Callable[[], set[str]]) -> None:
-        self.work, self.retries, self.alive = work, retries, alive
+    def __init__(
+        self, work: Work, retries: int, alive: Callable[[], set[str]], patience: float = NO_NODE_SECONDS
+    ) -> None:
+        self.work, self.retries, self.alive, self.patience = work, retries, alive, patience
         self.nodes = Nodes()
         self.workers: dict[str, Worker] = {}
         self._worked = time.monotonic()
@@ -65,9 +70,10 @@ class Desk:
         if self._is_parked(worker):
             self._end_without_nodes()
             return BAD_NODE_WAIT  # as long as it waits there, nothing else is sent there
-        assigned = self.work.next_task(lambda one: self._suits(one, worker))
+        assigned = self.work.next_task(lambda one: self._suits(one, worker), trial=worker.trial)
         if assigned is not None:
             worker.assigned, worker.since, worker.wait = assigned, time.monotonic(), SHORT_WAIT
+            worker.trial = assigned.task.trial
             assigned.started = True
             self.work.pace.begin(assigned)
             self._worked = time.monotonic()
@@ -87,15 +93,15 @@ class Desk:
             worker.assigned.got_further()
         else:
             worker.assigned.reached(epoch)
-        self.nodes.worked(worker.node)
+        self.nodes.worked(worker.node, kind(worker.assigned))
 
-    def ended(self, name: str, seconds: float) -> None:
-        """Its task is done."""
+    def ended(self, name: str, seconds: float, found: Sequence[Any] = ()) -> None:
+        """Its task is done; `found` are records that it has stored."""
         worker = self.workers[name]
         assigned = self._taken_from(worker)
         if assigned is not None:
-            assigned.seconds = seconds
-            self.nodes.worked(worker.node)
+            assigned.seconds, assigned.found = seconds, found
+            self.nodes.worked(worker.node, kind(assigned))
             self.work.finished(assigned)
 
     def left(self, name: str) -> None:
@@ -133,7 +139,7 @@ class Desk:
             assigned.failures += 1
             assigned.avoided.add(worker.node)
             if fast:
-                self.nodes.failed(worker.node, assigned.task.name, failure.reason)
+                self.nodes.failed(worker.node, kind(assigned), assigned.task.name, failure.reason)
             if assigned.failures <= self.retries or self.nodes.others(assigned.avoided, alive):
                 self.work.interrupted(assigned)
             else:
@@ -176,6 +182,6 @@ class Desk:
         """Bad nodes are waited with only as long as others work, or may come."""
         if self.running:
             self._worked = time.monotonic()
-        elif time.monotonic() - self._worked > NO_NODE_SECONDS and not self.nodes.others(set(), self.alive()):
+        elif time.monotonic() - self._worked > self.patience and not self.nodes.others(set(), self.alive()):
             named = "\n".join(f"  {host}: {fault}" for host, fault in self.nodes.bad().items())
             raise SweepEnded(f"no node of the cluster can work:\n{named}\nfinished work is in the store")

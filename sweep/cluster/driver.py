@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sweep.cluster import devices, preflight
+from sweep.cluster.desk import NO_NODE_SECONDS
 from sweep.cluster.liveness import Liveness
 from sweep.cluster.place import versions_here
 from sweep.cluster.session import connected
@@ -100,7 +101,8 @@ def _compute(
         watch: Watch
         budget = Budget(patient, study.name, limit, lambda: watch.busy_seconds() * resources.devices)
         work = Work(study, patient, retry_failed=options.retry_failed, command=command, may_start=budget.may_start)
-        queue = Queue(work, setting, resources, stop.asked, retries=study.resources.retries, scales=scales)
+        patience, retries = max(NO_NODE_SECONDS, options.wait_for_nodes if scales else 0.0), study.resources.retries
+        queue = Queue(work, setting, resources, stop.asked, retries=retries, scales=scales, patience=patience)
 
         def step() -> None:
             queue.guarded(budget.update)
@@ -110,8 +112,7 @@ def _compute(
         watch = Watch(queue, hang_seconds, step)
         stop.last_acts.insert(0, work.close)
         try:
-            patience, needed = (options.wait_for_nodes, queue.needs_nodes) if scales else (None, lambda: True)
-            with Liveness(resources, stop.lost, patience, needed):
+            with Liveness(resources, stop.lost, patience, queue.needs_nodes if scales else lambda: True):
                 fit(queue, watch, resources, scratch=scratch, callbacks=curves)
         finally:
             with contextlib.suppress(OSError):

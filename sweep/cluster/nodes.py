@@ -13,15 +13,16 @@ STRIKES = 2
 @dataclass
 class Node:
     place: Place
-    strikes: dict[str, str] = field(default_factory=dict)  # trials that failed fast since the last success: why
+    strikes: dict[str, dict[str, str]] = field(default_factory=dict)  # by stage: tasks that failed fast, and why
 
     @property
     def fault(self) -> str | None:
         """Why it gets no work."""
         if self.place.fault is not None:
             return self.place.fault
-        if len(self.strikes) >= STRIKES:
-            return f"{len(self.strikes)} tasks failed there at once: {list(self.strikes.values())[-1]}"
+        for failed in self.strikes.values():
+            if len(failed) >= STRIKES:
+                return f"{len(failed)} tasks failed there at once: {list(failed.values())[-1]}"
         return None
 
 
@@ -39,14 +40,15 @@ class Nodes:
     def fault(self, node: str) -> str | None:
         return self._nodes[node].fault if node in self._nodes else None
 
-    def worked(self, node: str) -> None:
+    def worked(self, node: str, stage: str) -> None:
+        """Where evaluations go well, trainings may still fail one after the other."""
         if node in self._nodes:
-            self._nodes[node].strikes.clear()
+            self._nodes[node].strikes.pop(stage, None)
 
-    def failed(self, node: str, trial: str, reason: str) -> None:
-        """One trial counts once: what fails wherever it runs is no fault of a node."""
+    def failed(self, node: str, stage: str, task: str, reason: str) -> None:
+        """One task counts once: what fails wherever it runs is no fault of a node."""
         if node in self._nodes:
-            self._nodes[node].strikes[trial] = reason
+            self._nodes[node].strikes.setdefault(stage, {})[task] = reason
 
     def bad(self) -> dict[str, str]:
         """Machines that get no work, and why."""

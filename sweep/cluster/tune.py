@@ -18,7 +18,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from sweep.cluster.desk import Desk, Worker
+from sweep.cluster.desk import NO_NODE_SECONDS, Desk, Worker
 from sweep.cluster.devices import TrialResources, nodes, slots
 from sweep.cluster.failures import TaskFailure
 from sweep.cluster.worker import Process
@@ -66,10 +66,11 @@ class Queue(Unsaved, Searcher):
         *,
         retries: int = 3,
         scales: bool = False,
+        patience: float = NO_NODE_SECONDS,
     ) -> None:
         super().__init__()
         self.work, self.setting, self.resources, self.stopping = work, setting, resources, stopping
-        self.desk = Desk(work, retries, self._alive)
+        self.desk = Desk(work, retries, self._alive, patience)
         self.least_waiting = MANY_WAITING if scales else FEW_WAITING
         self.fault: Exception | None = None  # what ended the sweep; Tune would wrap it in an error of its own
         self._slots, self._nodes, self._looked = 1, set[str](), -math.inf
@@ -163,7 +164,7 @@ class Watch(Unsaved, Callback):
             desk.progressed(name, result.get("epoch"))
         if "state" in result:
             self._end(name)
-            self.queue.guarded(lambda: desk.ended(name, result["ended"] - result["started"]))
+            self.queue.guarded(lambda: desk.ended(name, result["ended"] - result["started"], result["found"]))
         if "failure" in result:
             self._end(name)
             self.queue.guarded(lambda: desk.failed(name, result["failure"]))

@@ -96,14 +96,15 @@ def serve(setting: Setting, ask: Callable[[dict[str, Any]], Order], report: Repo
 def run(task: Task, setting: Setting, report: Report) -> None:
     store = PatientStore(open_store(setting.store))
     folder = layout.trial_folder(task.trial)
-    with _fresh_process(setting.cpus), _scratch(store, folder) as place, _log(store, task, place):
+    with _fresh_process(setting.cpus), _scratch(store, folder, task.needs_files) as place, _log(store, task, place):
         _load_plugins(setting)
         if setting.gpus and not torch.cuda.is_available():
             raise NoGpu(gpu_fault())
         started = time.time()
         with pulse.heard_by(_Signs(report, setting.sign_seconds).hear):
-            state = task.run(Workplace(setting, store, place, report))
-        report({"state": state, "started": started, "ended": time.time()})
+            workplace = Workplace(setting, store, place, report)
+            state = task.run(workplace)
+        report({"state": state, "started": started, "ended": time.time(), "found": workplace.found})
 
 
 class _Signs:
@@ -156,15 +157,16 @@ def _fresh_process(cpus: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _scratch(store: Store, path: str) -> Iterator[Path]:
-    """Where files are written: in a folder store their own place, else a temporary folder with what is stored."""
+def _scratch(store: Store, path: str, with_files: bool) -> Iterator[Path]:
+    """Where files are written: in a folder store their own place, else a temporary folder."""
     local = store.local(path)
     if local is not None:
         local.mkdir(parents=True, exist_ok=True)
         yield local
         return
     with tempfile.TemporaryDirectory(prefix="robustsweep-") as temporary:
-        store.fetch_folder(path, Path(temporary))
+        if with_files:
+            store.fetch_folder(path, Path(temporary))
         yield Path(temporary)
 
 
@@ -183,5 +185,7 @@ def _log(store: Store, task: Task, place: Path) -> Iterator[None]:
                 traceback.print_exc(file=log)
                 log.flush()
                 if store.local("") is None:
-                    store.push_file(file, layout.trial_file(task.trial, layout.LOG))
+                    path = layout.trial_file(task.trial, layout.LOG)
+                    before = store.read(path) if not task.needs_files and store.exists(path) else b""
+                    store.write(path, before + file.read_bytes())
                 raise

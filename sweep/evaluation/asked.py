@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sweep.errors import UserError
@@ -36,11 +37,11 @@ class Evaluation:
         rest = (self.images, self.shards, self.batch_size, self.counterexamples)
         return _received, (self.trial, self.checkpoint, attack, source, *rest)
 
-    @property
+    @cached_property
     def folder(self) -> str:
         return layout.evaluation_folder(self.trial, self.checkpoint, self.attack.id)
 
-    @property
+    @cached_property
     def record(self) -> str:
         return layout.evaluation_record(self.trial, self.checkpoint, self.attack.id)
 

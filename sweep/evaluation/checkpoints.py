@@ -25,12 +25,14 @@ def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tup
     record = store.trial_record(trial)
     if record is None:
         raise UserError(f"trial {layout.short(trial)} has no record in {store.uri}; train it first")
-    path = layout.weights(trial, checkpoint)
-    if checkpoint not in record.checkpoints or not store.exists(path):
+    try:
+        kept = record.checkpoints[checkpoint]
+        weights = _checked_weights(store, layout.weights(trial, checkpoint), kept.sha256)
+    except (KeyError, FileNotFoundError):
         stored = ", ".join(record.checkpoints) or "none"
-        raise UserError(f"trial {layout.short(trial)} has no checkpoint {checkpoint!r}; stored: {stored}")
+        raise UserError(f"trial {layout.short(trial)} has no checkpoint {checkpoint!r}; stored: {stored}") from None
     model = assembly.build_model(record.config)
-    model.load_state_dict(_checked_weights(store, path, record.checkpoints[checkpoint].sha256))
+    model.load_state_dict(weights)
     return ready(model, device, record.config.recipe.precision), record
 
 

@@ -38,6 +38,9 @@ class Item:
     phase: str
     first: int
     last: int
+    alive: str = (
+        ""  # the images that reach the phase, packed; whoever computes the item need not read the phases before
+    )
 
 
 def is_finished(store: Store, evaluation: Evaluation) -> bool:
@@ -50,18 +53,17 @@ def open_items(
     """What can be computed now, by any processes; nothing when all phases are complete, or the record is there.
 
     `shards` cuts it into other numbers of items than the evaluation says, which moves no verdict. Who holds the
-    evaluation may keep its `progress`: then a later call reads only what has come since.
+    evaluation may keep its `progress`, and tells it what has come since.
     """
     if progress is None:
         if is_finished(store, evaluation):
             return []
         progress = EvaluationProgress(store, evaluation)
-    else:
-        progress.look()
     for phase in evaluation.attack.phases:
         missing = [] if phase in progress.after else progress.missing(phase, shards)
         if missing:
-            return [Item(evaluation, phase, first, last) for first, last in missing]
+            alive = pack(progress.alive)
+            return [Item(evaluation, phase, first, last, alive) for first, last in missing]
         progress.finish(phase)
     return []
 
@@ -76,9 +78,11 @@ def conclude(store: Store, evaluation: Evaluation, progress: EvaluationProgress 
         if proof is not None:  # first, so that whoever finds the record finds what it names
             store.write(record.counterexamples_path, proof)
         store.write_record(record)
-    for path in store.paths(evaluation.folder):
+    else:
+        record = store.record(EvaluationRecord, evaluation.record)
+    for path in store.paths(evaluation.folder) if progress is None else progress.paths:
         store.delete(path)
-    return store.record(EvaluationRecord, evaluation.record)
+    return record
 
 
 def missing_images(store: Store, item: Item) -> int:
@@ -101,19 +105,26 @@ def run_item(
     device: str = "cpu",
     commit: str | None = None,
     data: Mapping[str, str] | None = None,
+    saved: list[ShardRecord] | None = None,
 ) -> Iterator[int]:
     """Computes an item piece by piece and saves each; yields how many images of the item are done.
 
     `images` and `labels` are the test set's, `data` the SHA-256 of what they come from. Safe to repeat: what is saved
-    is not computed again.
+    is not computed again. `saved` gets all shards of the item's phase that are stored, those that were there included.
     """
     evaluation, attack = item.evaluation, item.evaluation.attack
     images, labels = images[evaluation.images_used], labels[evaluation.images_used]
     progress = EvaluationProgress(store, evaluation)
-    for phase in attack.phases[: attack.phases.index(item.phase)]:
-        progress.finish(phase)
+    if item.alive:
+        progress.reached_by(item.alive)
+    else:
+        for phase in attack.phases[: attack.phases.index(item.phase)]:
+            progress.finish(phase)
     survivors = torch.from_numpy(progress.survivors())
-    unsaved = Unsaved(store, evaluation, item.phase, commit, made_here(data, getattr(model, "evaluated_in", None)))
+    saved = [] if saved is None else saved
+    saved += progress.shards(item.phase)
+    made = made_here(data, getattr(model, "evaluated_in", None))
+    unsaved = Unsaved(store, evaluation, item.phase, commit, made, saved)
     for first, last in progress.missing(item.phase):
         for start in range(max(first, item.first), min(last, item.last), evaluation.piece):
             end = min(start + evaluation.piece, last, item.last)
@@ -146,9 +157,16 @@ class Unsaved:
     """
 
     def __init__(
-        self, store: Store, evaluation: Evaluation, phase: str, commit: str | None, made: Mapping[str, Any]
+        self,
+        store: Store,
+        evaluation: Evaluation,
+        phase: str,
+        commit: str | None,
+        made: Mapping[str, Any],
+        saved: list[ShardRecord],
     ) -> None:
         self.store, self.evaluation, self.phase, self.commit, self.made = store, evaluation, phase, commit, made
+        self.saved = saved
         self.found: list[Verdicts] = []
         self.first = self.last = 0
         self.seconds = 0.0
@@ -166,20 +184,20 @@ class Unsaved:
             return
         clean = [one.clean.numpy() for one in self.found if one.clean is not None]
         distances = [one.distances.numpy() for one in self.found if one.distances is not None]
-        self.store.write_record(
-            ShardRecord(
-                folder=self.evaluation.folder,
-                first=self.first,
-                last=self.last,
-                phase=self.phase,
-                correct=pack(np.concatenate([one.correct.numpy() for one in self.found])),
-                clean=pack(np.concatenate(clean)) if clean else None,
-                warnings=tuple(joined_warnings([text for one in self.found for text in one.warnings])),
-                seconds=self.seconds,
-                counterexamples=as_text([one.counterexamples for one in self.found]),
-                distances=pack_distances(np.concatenate(distances)) if distances else None,
-                commit=self.commit,
-                **self.made,
-            )
+        shard = ShardRecord(
+            folder=self.evaluation.folder,
+            first=self.first,
+            last=self.last,
+            phase=self.phase,
+            correct=pack(np.concatenate([one.correct.numpy() for one in self.found])),
+            clean=pack(np.concatenate(clean)) if clean else None,
+            warnings=tuple(joined_warnings([text for one in self.found for text in one.warnings])),
+            seconds=self.seconds,
+            counterexamples=as_text([one.counterexamples for one in self.found]),
+            distances=pack_distances(np.concatenate(distances)) if distances else None,
+            commit=self.commit,
+            **self.made,
         )
+        self.store.write_record(shard)
+        self.saved.append(shard)
         self.found, self.seconds = [], 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterable
 from hashlib import sha256
 
 import numpy as np
@@ -18,7 +19,9 @@ from trainers.perturbation.autoattack import joined_warnings, square_warning
 
 
 class EvaluationProgress:
-    def __init__(self, store: Store, evaluation: Evaluation) -> None:
+    """`paths` are the files below the evaluation's folder, where somebody knows them already."""
+
+    def __init__(self, store: Store, evaluation: Evaluation, paths: Iterable[str] | None = None) -> None:
         self.store, self.evaluation = store, evaluation
         self.alive = np.ones(evaluation.images, dtype=bool)
         self.clean: np.ndarray | None = None
@@ -26,22 +29,32 @@ class EvaluationProgress:
         self.after: dict[str, np.ndarray] = {}
         self.finished: list[ShardRecord] = []
         self.unproven = False  # whether an image fell in a shard that kept no counterexamples
-        self.look()
+        self._known: dict[str, ShardRecord] = {}  # by path
+        self.look(paths)
 
-    def look(self) -> None:
+    def look(self, paths: Iterable[str] | None = None) -> None:
         """What the store has by now; phases that were read stay read, however often one looks."""
-        self._paths: dict[str, list[str]] = {}
-        for path in self.store.paths(self.evaluation.folder):
-            if name := layout.shard_name(path):
-                self._paths.setdefault(name.phase, []).append(path)
-        self._shards: dict[str, list[ShardRecord]] = {}
+        self.paths = list(self.store.paths(self.evaluation.folder) if paths is None else paths)
+
+    def add(self, shards: Iterable[ShardRecord]) -> None:
+        """What whoever computed it has stored, and says: nothing of it is read again."""
+        for shard in shards:
+            self._known[shard.path] = shard
+            if shard.path not in self.paths:
+                self.paths.append(shard.path)
 
     def shards(self, phase: str) -> list[ShardRecord]:
         """The phase's shards by position. A broken one counts as not there, and is computed and written again."""
-        if phase not in self._shards:
-            found = [self.store.usable(ShardRecord, path) for path in self._paths.get(phase, [])]
-            self._shards[phase] = sorted(filter(None, found), key=lambda shard: (shard.first, shard.last))
-        return self._shards[phase]
+        found = []
+        for path in self.paths:
+            name = layout.shard_name(path)
+            if name is None or name.phase != phase:
+                continue
+            if path not in self._known and (shard := self.store.usable(ShardRecord, path)):
+                self._known[path] = shard
+            if path in self._known:
+                found.append(self._known[path])
+        return sorted(found, key=lambda shard: (shard.first, shard.last))
 
     def missing(self, phase: str, shards: int | None = None) -> list[tuple[int, int]]:
         """The ranges without a shard, cut into about so many items; as many as the evaluation says unless given."""
@@ -78,6 +91,10 @@ class EvaluationProgress:
 
     def survivors(self) -> np.ndarray:
         return np.flatnonzero(self.alive)
+
+    def reached_by(self, alive: str) -> None:
+        """Begin with the images that others found to be left, packed."""
+        self.alive = unpack(alive, self.evaluation.images)
 
     def counterexamples(self) -> tuple[KeptFile, bytes] | None:
         """One file of all shards' counterexamples; None unless all of them kept theirs."""

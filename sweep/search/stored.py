@@ -18,8 +18,8 @@ from sweep.search.search import Search
 from sweep.search.settings import SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.drivers import HeldLeases
 from sweep.store.encoding import canonical
-from sweep.store.leases import HeldLeases
 from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
 from sweep.studies.space import search_space
@@ -124,9 +124,12 @@ class OpenSearches:
     def advance(self) -> tuple[list[Search], list[Ended]]:
         """Searches with new candidates, and searches that ended."""
         grown, ended = [], []
-        if time.monotonic() >= self._next_look:
+        if self.open and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + POLL_SECONDS
-            for label in [label for label, search in self.open.items() if search is None]:
+            unopened = [label for label, search in self.open.items() if search is None]
+            if unopened:
+                self.leases.look(POLL_SECONDS)
+            for label in unopened:
                 identity = search_id(self.study, label)
                 record = stored_search(self.store, identity)
                 if record and (record.status == "done" or (record.status == "failed" and not self.retry_failed)):

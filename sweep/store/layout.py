@@ -12,6 +12,7 @@ RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "lo
 WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
+_DRIVERS = "drivers-"
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
 
 
@@ -166,9 +167,23 @@ def lease(name: str, generation: int) -> str:
     return f"{LEASES}/{name}.{generation}.json"
 
 
+def driver_lease(driver: str) -> str:
+    """The name under which a driver gives its sign of life, which is that of all its leases."""
+    return f"{_DRIVERS}{driver}"
+
+
+def is_driver(name: str) -> bool:
+    return name.startswith(_DRIVERS)
+
+
 def trial_lease(trial: str) -> str:
     """The name under which a trial's training is leased."""
     return f"{TRIALS}-{short(trial)}"
+
+
+def evaluations_lease(trial: str) -> str:
+    """The same of all its evaluations: whoever has loaded its weights goes on with them."""
+    return f"{EVALUATIONS}-{short(trial)}"
 
 
 def search_lease(search: str) -> str:

@@ -12,7 +12,8 @@ from sweep.store import layout
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
-from sweep.store.leases import abandoned, held, take
+from sweep.store.holders import abandoned, held
+from sweep.store.leases import take
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.search import CandidateRecord

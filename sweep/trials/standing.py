@@ -16,7 +16,7 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Skip, Store, TrialLook
 from sweep.store.encoding import BrokenRecord
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest, PlannedSearch
 from sweep.store.records.trial import Progress, TrialRecord

@@ -9,7 +9,7 @@ from sweep.search.search import Search
 from sweep.search.stored import Ended, OpenSearches, store_search
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.leases import HeldLeases
+from sweep.store.drivers import HeldLeases
 from sweep.store.records.record import CurveRow
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
@@ -40,8 +40,9 @@ class Candidates:
             self._queue(search)
         return ended
 
-    def ended(self, task: CandidateTraining) -> None:
-        record: TrialRecord | CandidateRecord | None = self.store.trial_record(task.trial)
+    def ended(self, task: CandidateTraining, found: Sequence[Any] = ()) -> None:
+        """`found` is its record where a worker of this driver wrote it."""
+        record: TrialRecord | CandidateRecord | None = found[0] if found else self.store.trial_record(task.trial)
         if record is None:
             record = self.store.candidate_record(task.search, task.trial)
             forget(self.store, task.trial)  # its worker may have been killed before it could

@@ -1,132 +1,206 @@
-"""The evaluations of a sweep that have no record yet: they wait, are begun phase by phase, and end with a record."""
+"""The evaluations of a sweep that have no record yet: they wait, are begun phase by phase, and end with a record.
+
+Those of one trial are leased and looked at together: one listing says what is stored of them all.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from sweep.evaluation.asked import Evaluation, evaluations_of
-from sweep.evaluation.items import conclude, open_items
+from sweep.evaluation.items import conclude, is_finished, open_items
 from sweep.evaluation.progress import EvaluationProgress
 from sweep.search.stored import POLL_SECONDS
+from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.leases import HeldLeases
+from sweep.store.drivers import HeldLeases
+from sweep.store.records.evaluation import ShardRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell
 from sweep.work.ready import Ready
-from sweep.work.tasks import EvaluationPiece, evaluation_lease
+from sweep.work.tasks import EvaluationPiece
 
 
 @dataclass(eq=False)
-class OpenEvaluation:
-    """It becomes tasks phase by phase, when it is its turn and nobody else has it."""
+class BegunEvaluation:
+    """It becomes tasks phase by phase."""
 
-    cell: Cell
     evaluation: Evaluation
-    not_before: float = 0.0
-    progress: EvaluationProgress | None = None  # as far as it was read, since it is ours
+    progress: EvaluationProgress
     pieces_left: int = 0  # of its present phase
     broken: bool = False  # one of its pieces failed for good
 
+
+@dataclass(eq=False)
+class OpenTrial:
+    """A trial with evaluations that have no record; begun when it is its turn and nobody else has it."""
+
+    cell: Cell
+    trial: str
+    missing: list[Evaluation]
+    not_before: float = 0.0
+    is_trained: bool = True  # known to have weights; otherwise it has a record that nobody has looked at here
+    begun: dict[str, BegunEvaluation] = field(default_factory=dict)  # by folder
+
     @property
     def lease(self) -> str:
-        return evaluation_lease(self.evaluation.folder)
+        return layout.evaluations_lease(self.trial)
 
     @property
     def cost(self) -> float:
-        return self.evaluation.cost
+        return sum(one.cost for one in self.missing)
 
 
 class OpenEvaluations:
     def __init__(self, study: Study, store: Store, leases: HeldLeases, ready: Ready) -> None:
         self.study, self.store, self.leases, self.ready = study, store, leases, ready
-        self.waiting: list[OpenEvaluation] = []
+        self.waiting: list[OpenTrial] = []
+        self.count = 0  # of the evaluations that wait to be begun
         self.done_cost = 0.0  # of those that are stored, done before or now
         self.at_once = 1  # tasks that the devices hold, as the cluster is now
-        self._begun: dict[str, OpenEvaluation] = {}  # by lease
+        self._begun: dict[str, OpenTrial] = {}  # by lease
         self._unsorted = False  # sorted when one is opened, not ten thousand times
 
-    def add(self, cell: Cell, stored: Collection[str] | None = None) -> None:
-        """What a finished trial lacks. `stored` are the records that are there; without it the store is asked."""
+    def add(self, cell: Cell, stored: Collection[str] = (), *, is_trained: bool = True) -> None:
+        """What a finished trial lacks; `stored` are records that are known to be there."""
+        assert cell.trial is not None
+        missing = []
         for evaluation in evaluations_of(self.study, cell):
-            if self.store.exists(evaluation.record) if stored is None else evaluation.record in stored:
+            if evaluation.record in stored:
                 self.done_cost += evaluation.cost
             else:
-                self.waiting.append(OpenEvaluation(cell, evaluation))
-                self._unsorted = True
+                missing.append(evaluation)
+        if missing:
+            self._wait(OpenTrial(cell, cell.trial, missing, is_trained=is_trained))
 
     def order_changed(self) -> None:
-        """A label's trainings may have ended: its evaluations go before others."""
+        """A label's trainings may have ended, or who shares the work has: others go first now."""
         self._unsorted = True
 
-    def begin(self) -> bool:
-        """Begin the most urgent evaluation that nobody else has; whether there was one."""
+    def stored_by_others(self, stored: Collection[str]) -> None:
+        """These records are there: whoever made them has finished them."""
+        for one in list(self.waiting):
+            done = [evaluation for evaluation in one.missing if evaluation.record in stored]
+            self.done_cost += sum(evaluation.cost for evaluation in done)
+            self.count -= len(done)
+            one.missing = [evaluation for evaluation in one.missing if evaluation.record not in stored]
+            if not one.missing:
+                self.waiting.remove(one)
+
+    def begin(self, may_begin: Callable[[OpenTrial], bool]) -> bool:
+        """Begin the evaluations of the most urgent trial that nobody else has; whether there was one."""
         now = time.monotonic()
         if self._unsorted:
-            self.waiting.sort(key=lambda one: (not self.ready.is_trained(one.cell.label), -one.cost))
+            self.waiting.sort(key=self._order)
             self._unsorted = False
-        for opened in self.waiting:
-            if opened.not_before > now or self.leases.is_refused(opened.lease):
+        for place, one in enumerate(self.waiting):
+            if one.not_before > now or not may_begin(one) or self.leases.is_refused(one.lease):
                 continue
-            if opened.not_before and self.store.exists(opened.evaluation.record):  # whoever had it has finished it
-                self.waiting.remove(opened)
-                self.done_cost += opened.cost
+            theirs = self.ready.rank(one.trial) > 0
+            if (theirs and self._is_done(one)) or self.leases.take(one.lease):
+                del self.waiting[place]
+                self.count -= len(one.missing)
+                if not self.leases.has(one.lease):
+                    self.done_cost += one.cost
+                    return True
+                self._begun[one.lease] = one
+                self._open(one)
                 return True
-            if self.leases.take(opened.lease):
-                self.waiting.remove(opened)
-                self._begun[opened.lease] = opened
-                self._open_phase(opened)
-                return True
-            opened.not_before = now + POLL_SECONDS
+            one.not_before = now + POLL_SECONDS
         return False
 
-    def piece_ended(self, task: EvaluationPiece, *, failed: bool = False) -> None:
+    def piece_ended(self, task: EvaluationPiece, found: Sequence[ShardRecord] = (), *, failed: bool = False) -> None:
         """After the last piece of a phase the next phase is opened: its images are the survivors of all pieces."""
-        opened = self._begun.get(task.lease)
-        if opened is None:  # another driver took the evaluation over while this piece ended
+        self.ready.forget(task)
+        one = self._begun.get(task.lease)
+        opened = one.begun.get(task.item.evaluation.folder) if one else None
+        if one is None or opened is None:  # another driver took it over while this piece ended
             return
+        if found:
+            opened.progress.add(found)
+        else:
+            opened.progress.look()
         opened.pieces_left -= 1
         opened.broken = opened.broken or failed
         self.done_cost += 0.0 if failed else task.cost
         if opened.pieces_left:
             return
         if opened.broken:
-            self._close(opened)
+            self._close(one, opened)
         else:
-            self._open_phase(opened)
+            self._open_phase(one, opened)
 
     def lost(self, lease: str, not_before: float) -> None:
-        """Another driver has this one as a whole, with the pieces that wait: it is looked at again later."""
-        opened = self._begun.pop(lease, None)
-        if opened is not None:
+        """Another driver has these as a whole, with the pieces that wait: they are looked at again later."""
+        one = self._begun.pop(lease, None)
+        if one is not None:
             self.ready.drop(lease)
-            opened.not_before, opened.pieces_left, opened.broken = not_before, 0, False
-            self.waiting.append(opened)
-            self._unsorted = True
+            one.not_before, one.begun = not_before, {}
+            self._wait(one)
 
-    def _open_phase(self, opened: OpenEvaluation) -> None:
+    def _wait(self, one: OpenTrial) -> None:
+        self.waiting.append(one)
+        self.count += len(one.missing)
+        self._unsorted = True
+
+    def _order(self, one: OpenTrial) -> tuple[bool, bool, float, float]:
+        rank = self.ready.rank(one.trial)
+        return rank > 0, not self.ready.is_trained(one.cell.label), -one.cost, rank
+
+    def _is_done(self, one: OpenTrial) -> bool:
+        """Whether another driver has finished it, or its training was nothing to evaluate."""
+        stored = self.store.paths(layout.evaluations_of(one.trial))
+        if not one.is_trained and not all(evaluation.record in stored for evaluation in one.missing):
+            record = self.store.usable(TrialRecord, layout.trial_record(one.trial))
+            if record is None or record.status != "done":
+                return True
+            one.is_trained = True
+        return all(evaluation.record in stored for evaluation in one.missing)
+
+    def _open(self, one: OpenTrial) -> None:
+        paths = self.store.paths(layout.evaluations_of(one.trial))
+        for evaluation in list(one.missing):
+            shards = [path for path in paths if path.startswith(f"{evaluation.folder}/")]
+            if evaluation.record in paths and is_finished(self.store, evaluation):
+                for path in shards:  # whoever wrote the record was killed before it could
+                    self.store.delete(path)
+                self.done_cost += evaluation.cost
+                one.missing.remove(evaluation)
+            else:
+                progress = EvaluationProgress(self.store, evaluation, shards)
+                one.begun[evaluation.folder] = BegunEvaluation(evaluation, progress)
+        for opened in list(one.begun.values()):
+            self._open_phase(one, opened)
+        if not one.begun and one.lease in self._begun:
+            self._release(one)
+
+    def _open_phase(self, one: OpenTrial, opened: BegunEvaluation) -> None:
         """Queue the pieces of the next phase; without any, the evaluation's record is written."""
-        items = open_items(
-            self.store, opened.evaluation, shards=self._shards(opened.evaluation), progress=opened.progress
-        )
-        if opened.progress is None and items:
-            opened.progress = EvaluationProgress(self.store, opened.evaluation)
+        evaluation, cell = opened.evaluation, one.cell
+        items = open_items(self.store, evaluation, shards=self._shards(evaluation), progress=opened.progress)
         opened.pieces_left = len(items)
-        share = 1 / max(1, len(items)) / len(opened.evaluation.attack.phases)
-        cell = opened.cell
+        share = 1 / max(1, len(items)) / len(evaluation.attack.phases)
         for item in items:
-            piece = EvaluationPiece(cell.label, cell.config, opened.evaluation.trial, item=item, share=share)
-            self.ready.add(piece)
+            self.ready.add(EvaluationPiece(cell.label, cell.config, one.trial, item=item, share=share))
         if not items:
-            conclude(self.store, opened.evaluation, opened.progress)
-            self._close(opened)
+            conclude(self.store, evaluation, opened.progress)
+            one.missing.remove(evaluation)
+            self._close(one, opened)
 
     def _shards(self, evaluation: Evaluation) -> int:
         """Near the end a phase is cut for all devices, so that none idles while one does the last evaluation."""
-        left = len(self.ready) + len(self.waiting) + len(self._begun)
+        begun = sum(len(one.begun) for one in self._begun.values())
+        left = len(self.ready) - self.ready.count("evaluate") + self.count + begun
         return max(evaluation.shards, self.at_once if left < 2 * self.at_once else 1)
 
-    def _close(self, opened: OpenEvaluation) -> None:
-        del self._begun[opened.lease]
-        self.leases.release(opened.lease)
+    def _close(self, one: OpenTrial, opened: BegunEvaluation) -> None:
+        del one.begun[opened.evaluation.folder]
+        if not one.begun:
+            self._release(one)
+
+    def _release(self, one: OpenTrial) -> None:
+        del self._begun[one.lease]
+        self.leases.release(one.lease)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import bisect
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sweep.work.tasks import STAGES, Task, Training
+
+SHARED = ("train", "diagnose")  # stages of which every driver knows all tasks
 
 
 @dataclass(eq=False)
@@ -30,6 +33,9 @@ class Assigned:
     timed_from: tuple[float, float] = (0.0, 0.0)  # when its first epoch here ended, and its share then
     timed_to: float = 0.0  # when its latest one did
     trouble: str = ""  # what ended its latest attempt
+    rank: float = 0.0  # 0 in this driver's part of the work
+    found: Sequence[Any] = ()  # records that its worker has stored
+    stored: Sequence[Any] | None = None  # those of another driver's, as of when it was taken
 
     @property
     def attempt(self) -> int:
@@ -59,20 +65,27 @@ class Assigned:
         self.failures = self.deaths = 0
 
     @property
-    def order(self) -> tuple[int, bool, float]:
-        """By stage; then labels whose trainings have all ended, because their columns of the tables become whole; then
-        the longest first."""
-        return STAGES.index(self.task.stage), not self.fills_column, -self.task.cost
+    def order(self) -> tuple[int, bool, bool, float, float]:
+        """By stage; then this driver's part of the work, then labels whose trainings have all ended, because their
+        columns of the tables become whole; then the longest first."""
+        stage = STAGES.index(self.task.stage)
+        return stage, self.rank > 0, not self.fills_column, -self.task.cost, self.rank
 
 
 class Ready:
-    """Knows which labels are still being trained, because evaluations of whole columns go before others."""
+    """Knows which labels are still being trained, because evaluations of whole columns go before others.
+
+    Drivers that share a store begin at different places, so that they do not ask for the same tasks: `rank` is 0 for a
+    trial of this driver's part, otherwise a number by which it goes through the others' parts in the end.
+    """
 
     def __init__(self) -> None:
+        self.rank: Callable[[str], float] = lambda trial: 0.0
         self._waiting: list[Assigned] = []
+        self._orders: list[tuple[int, bool, bool, float, float]] = []  # of those, in the same places
         self._known: set[str] = set()
         self._trainings: Counter[str] = Counter()  # of each label, those that have not ended
-        self._stale = False  # a label began or ended its trainings: sorted when somebody takes, not ten thousand times
+        self._changed: set[str] = set()  # labels that began or ended their trainings: sorted when somebody takes
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -86,31 +99,52 @@ class Ready:
             self._known.add(task.name)
             if type(task) is Training:
                 self._trainings[task.label] += 1
-                self._stale = True
+                if self._trainings[task.label] == 1:
+                    self._changed.add(task.label)
             self.put_back(Assigned(task))
 
     def put_back(self, assigned: Assigned) -> None:
-        assigned.fills_column = self._fills_column(assigned)
-        bisect.insort(self._waiting, assigned, key=lambda one: one.order)
+        task = assigned.task
+        assigned.fills_column = task.stage == "evaluate" and self.is_trained(task.label)
+        assigned.rank = self.rank(task.trial) if task.stage in SHARED else 0.0
+        place = bisect.bisect_right(self._orders, order := assigned.order)
+        self._waiting.insert(place, assigned)
+        self._orders.insert(place, order)
 
-    def take(self, may_have: Callable[[Assigned], bool]) -> Assigned | None:
-        """The most urgent one for which `may_have` holds."""
-        if self._stale:
-            self._sort()
+    def take(
+        self, may_have: Callable[[Assigned], bool], trial: str = "", busy: Collection[str] = ()
+    ) -> Assigned | None:
+        """The most urgent one for which `may_have` holds.
+
+        Of evaluations that are as urgent one of this trial goes first, then one of a trial that nobody is busy with.
+        """
+        self._sort_changed()
         for place, assigned in enumerate(self._waiting):
             if may_have(assigned):
-                return self._waiting.pop(place)
+                if assigned.task.stage == "evaluate" and assigned.task.trial != trial:
+                    place = self._best_trial(place, may_have, trial, busy)
+                return self._pop(place)
         return None
+
+    def remove(self, assigned: Assigned) -> None:
+        self._pop(self._waiting.index(assigned))
 
     def drop(self, lease: str) -> None:
         """Whatever waits under a lease that is no longer ours; it may be added again."""
         for assigned in [one for one in self._waiting if one.task.lease == lease]:
-            self._waiting.remove(assigned)
+            self.remove(assigned)
             self._known.discard(assigned.task.name)
 
     def forget(self, task: Task) -> None:
         """It may be added again."""
         self._known.discard(task.name)
+
+    def share(self, rank: Callable[[str], float]) -> None:
+        """Others have come or gone."""
+        self.rank = rank
+        waiting, self._waiting, self._orders = self._waiting, [], []
+        for assigned in waiting:
+            self.put_back(assigned)
 
     def startable(self, at_most: int, may_have: Callable[[Assigned], bool]) -> int:
         """How many could start now; counted no further than anybody wants to know."""
@@ -121,18 +155,49 @@ class Ready:
             found += may_have(assigned)
         return found
 
+    def count(self, stage: str) -> int:
+        places = self._places(stage)
+        return int(places.stop - places.start)
+
     def training_ended(self, label: str) -> None:
         self._trainings[label] -= 1
-        self._stale = self._stale or not self._trainings[label]
+        if not self._trainings[label]:
+            self._changed.add(label)
 
     def is_trained(self, label: str) -> bool:
         return not self._trainings[label]
 
-    def _fills_column(self, assigned: Assigned) -> bool:
-        return assigned.task.stage == "evaluate" and self.is_trained(assigned.task.label)
+    def _best_trial(self, first: int, may_have: Callable[[Assigned], bool], trial: str, busy: Collection[str]) -> int:
+        """The place of the evaluation to take instead of the first one, or that one's."""
+        best = first
+        for place in range(first, len(self._waiting)):
+            if self._orders[place][:3] != self._orders[first][:3]:
+                break
+            found = self._waiting[place].task.trial
+            if found == trial and may_have(self._waiting[place]):
+                return place
+            if self._waiting[best].task.trial in busy and found not in busy and may_have(self._waiting[place]):
+                best = place
+        return best
 
-    def _sort(self) -> None:
-        for assigned in self._waiting:
-            assigned.fills_column = self._fills_column(assigned)
-        self._waiting.sort(key=lambda one: one.order)
-        self._stale = False
+    def _pop(self, place: int) -> Assigned:
+        del self._orders[place]
+        return self._waiting.pop(place)
+
+    def _places(self, stage: str) -> slice:
+        """Where the tasks of a stage are."""
+        number = STAGES.index(stage)
+        first, after = (
+            bisect.bisect_left(self._orders, one, key=lambda order: order[0]) for one in (number, number + 1)
+        )
+        return slice(first, after)
+
+    def _sort_changed(self) -> None:
+        """Only evaluations have a place that depends on their label."""
+        if not self._changed:
+            return
+        moved = [one for one in self._waiting[self._places("evaluate")] if one.task.label in self._changed]
+        for assigned in moved:
+            self.remove(assigned)
+            self.put_back(assigned)
+        self._changed.clear()

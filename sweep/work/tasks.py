@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -48,17 +48,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a task finds in the process that runs it; `folder` holds its trial's files."""
+    """What a task finds in the process that runs it; `folder` holds its trial's files.
+
+    Records that it has stored and puts into `found` travel to the driver with its end: nobody has to read them there.
+    """
 
     setting: Setting
     store: Store
     folder: Path
     report: Callable[[dict[str, Any]], None]
+    found: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Task(ABC):
     stage: ClassVar[str]
+    needs_files: ClassVar[bool] = False  # those of its trial, to go on from
     label: str
     config: TrialConfig
     trial: str
@@ -95,16 +100,16 @@ class Task(ABC):
         return narrowed(command, *self.retry_words)
 
     @abstractmethod
-    def is_stored(self, driver: Work) -> bool:
-        """Whether somebody else has finished it in the meantime."""
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        """The records of somebody who has finished it in the meantime, None if nobody has."""
 
     @abstractmethod
     def run(self, place: Workplace) -> str:
         """In a worker: from what is stored of it to its end; returns how it ended."""
 
     @abstractmethod
-    def after(self, driver: Work) -> None:
-        """In the driver, when it has ended well."""
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        """In the driver, when it has ended well; `found` is empty where another driver's worker did it."""
 
     @abstractmethod
     def failed(self, driver: Work, reason: str, log: list[str]) -> None:
@@ -118,6 +123,7 @@ class Task(ABC):
 @dataclass(frozen=True)
 class Training(Task):
     stage = "train"
+    needs_files = True
 
     @property
     def name(self) -> str:
@@ -127,15 +133,15 @@ class Training(Task):
     def cost(self) -> float:
         return training_cost(self.config)
 
-    def is_stored(self, driver: Work) -> bool:
+    def stored(self, driver: Work) -> Sequence[Any] | None:
         record = driver.store.usable(TrialRecord, layout.trial_record(self.trial))
-        return record is not None and (record.status != "failed" or not driver.retry_failed)
+        return None if record is None or (record.status == "failed" and driver.retry_failed) else [record]
 
     def run(self, place: Workplace) -> str:
         return train_trial(self, place)
 
-    def after(self, driver: Work) -> None:
-        driver.training_ended(self)
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        driver.training_ended(self, found)
 
     def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
@@ -175,15 +181,15 @@ class CandidateTraining(Training):
     def retry_words(self) -> tuple[str, ...]:
         return "--methods", self.label, "--retry-failed"  # it is run by its search, not by a seed of the tables
 
-    def is_stored(self, driver: Work) -> bool:
+    def stored(self, driver: Work) -> Sequence[Any] | None:
         pruned = driver.store.usable(CandidateRecord, layout.candidate_record(self.search, self.trial))
-        return pruned is not None or super().is_stored(driver)
+        return super().stored(driver) if pruned is None else ()  # what it left is looked for when its search is told
 
     def run(self, place: Workplace) -> str:
         return train_candidate(self, place)
 
-    def after(self, driver: Work) -> None:
-        driver.candidates.ended(self)
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        driver.candidates.ended(self, found)
 
     def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.store.write_record(self._failed_record(driver, reason, log))
@@ -195,7 +201,7 @@ class CandidateTraining(Training):
 
 @dataclass(frozen=True)
 class EvaluationPiece(Task):
-    """Some images of one phase of an evaluation; the evaluation as a whole is leased."""
+    """Some images of one phase of an evaluation; all evaluations of its trial are leased together."""
 
     stage = "evaluate"
     item: Item
@@ -203,11 +209,12 @@ class EvaluationPiece(Task):
 
     @property
     def lease(self) -> str:
-        return evaluation_lease(self.item.evaluation.folder)
+        return layout.evaluations_lease(self.trial)
 
     @property
     def name(self) -> str:
-        return f"{self.lease}-{self.item.phase}-{self.item.first}-{self.item.last}"
+        folder = self.item.evaluation.folder.replace("/", "-")
+        return f"{folder}-{self.item.phase}-{self.item.first}-{self.item.last}"
 
     @property
     def title(self) -> str:
@@ -217,8 +224,8 @@ class EvaluationPiece(Task):
     def cost(self) -> float:
         return self.share * self.item.evaluation.cost
 
-    def is_stored(self, driver: Work) -> bool:
-        return False  # its evaluation was looked at when it was opened, and is ours since
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        return None  # its evaluation was looked at when it was opened, and is ours since
 
     def run(self, place: Workplace) -> str:
         """It saves after every batch, so a retry computes only what is missing."""
@@ -227,12 +234,14 @@ class EvaluationPiece(Task):
         (model, images, labels), data = trial_parts(*subject), trial_data_sha256(*subject)
         images = evaluation.attack.images_of(images, labels, self.config.dataset, setting.data_dir)
         parts = (model, images, labels)
-        for done in run_item(place.store, self.item, *parts, device=device(), commit=setting.commit, data=data):
+        for done in run_item(
+            place.store, self.item, *parts, device=device(), commit=setting.commit, data=data, saved=place.found
+        ):
             place.report({"images": done})
         return "done"
 
-    def after(self, driver: Work) -> None:
-        driver.evaluations.piece_ended(self)
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
+        driver.evaluations.piece_ended(self, found)
 
     def failed(self, driver: Work, reason: str, log: list[str]) -> None:
         driver.evaluations.piece_ended(self, failed=True)
@@ -254,15 +263,16 @@ class DiagnosisTask(Task):
     def cost(self) -> float:
         return 1.0
 
-    def is_stored(self, driver: Work) -> bool:
-        return stored_diagnosis(driver.store, self.diagnosis) is not None
+    def stored(self, driver: Work) -> Sequence[Any] | None:
+        found = stored_diagnosis(driver.store, self.diagnosis)
+        return None if found is None else [found]
 
     def run(self, place: Workplace) -> str:
         setting = place.setting
         diagnose_trial(place.store, self.diagnosis, setting.data_dir, device=device(), commit=setting.commit)
         return "done"
 
-    def after(self, driver: Work) -> None:
+    def after(self, driver: Work, found: Sequence[Any]) -> None:
         """Nothing waits for it."""
 
     def failed(self, driver: Work, reason: str, log: list[str]) -> None:
@@ -270,7 +280,3 @@ class DiagnosisTask(Task):
 
     def left_alone(self, driver: Work) -> None:
         """Nothing waits for it."""
-
-
-def evaluation_lease(folder: str) -> str:
-    return folder.replace("/", "-")

@@ -40,7 +40,9 @@ def train_candidate(task: CandidateTraining, place: Workplace) -> str:
     try:
         return train_trial(task, place, task.cut_offs, task.metric)
     except Pruned as pruned:
-        place.store.write_record(CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve)))
+        record = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve))
+        place.store.write_record(record)
+        place.found.append(record)
         forget(place.store, task.trial)
         return "pruned"
 
@@ -57,11 +59,12 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     curve: list[CurveRow] = []
     started, pushed = time.time(), time.monotonic()
     untold: list[CurveRow] = []
-    told = -TELL_SECONDS
+    told, is_remote = -TELL_SECONDS, store.local("") is None
 
     def tell() -> None:
         nonlocal told
-        _write_progress(store, task, len(curve), started)
+        if not is_remote:
+            _write_progress(store, task, len(curve), started)
         if untold:
             *earlier, last = [_numbers(row) for row in untold]
             place.report({**last, "earlier": earlier} if earlier else last)
@@ -77,13 +80,15 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
 
     def after_resume(rows: list[CurveRow]) -> None:
         curve.extend(rows)
+        _write_progress(store, task, len(curve), started)
         go_on()
 
     def after_epoch(row: CurveRow) -> None:
         nonlocal pushed
         curve.append(row)
-        if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
+        if is_remote and time.monotonic() - pushed > PUSH_SECONDS:
             push_state(store, task.trial, folder)
+            _write_progress(store, task, len(curve), started)
             pushed = time.monotonic()
         untold.append(row)
         go_on()
@@ -102,7 +107,9 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     tell()
     _push(store, task.trial, folder, without=layout.RESUME)
     trained_on = data_sha256(task.config, data, place.setting.data_dir)
-    store.write_record(_record(task, place, outcome, trained_on, time.time() - started))
+    record = _record(task, place, outcome, trained_on, time.time() - started)
+    store.write_record(record)
+    place.found.append(record)
     _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
     return str(outcome["status"])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.search.stored import POLL_SECONDS
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.leases import HeldLeases
+from sweep.store.drivers import HeldLeases
 from sweep.store.manifests import write_manifest
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.trial import TrialRecord
@@ -18,7 +19,8 @@ from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from sweep.trials.cost import training_cost
 from sweep.work.candidates import Candidates
-from sweep.work.evaluations import OpenEvaluation, OpenEvaluations
+from sweep.work.evaluations import OpenEvaluations, OpenTrial
+from sweep.work.others import Others
 from sweep.work.pace import Pace, kind
 from sweep.work.ready import Assigned, Ready
 from sweep.work.summary import Failure
@@ -26,7 +28,7 @@ from sweep.work.tasks import DiagnosisTask, Training
 from trainers.chance import near_chance
 from trainers.data import dataset_facts
 
-OTHERS_SECONDS = 5.0
+BUSY_LOOK_SECONDS = 600.0  # how old the knowledge of others' leases may be while there is work of one's own
 
 
 def learned_nothing(record: TrialRecord) -> bool:
@@ -64,8 +66,7 @@ class Work:
         self.cells: dict[str, planned.Cell] = {}  # by trial
         self._waiting: list[planned.Cell] = []  # for their searches
         self._evaluation_cost = 0.0  # of each trial
-        self._others: list[str] = []
-        self._next_look_at_others = 0.0
+        self.others = Others(self)
         self._look_at(list(study.columns()))
 
     @property
@@ -74,7 +75,7 @@ class Work:
 
     @property
     def left(self) -> int:
-        return len(self.ready) + len(self.running) + len(self.candidates.searches.open) + len(self.evaluations.waiting)
+        return len(self.ready) + len(self.running) + len(self.candidates.searches.open) + self.evaluations.count
 
     def seconds_left(self) -> float | None:
         """A guess at the wall time of all that is left, queued or not; None before anything is done."""
@@ -86,58 +87,80 @@ class Work:
 
     def waits_for(self) -> list[str]:
         """The other drivers that have all that is left, as long as nothing of it runs here; asked now and then."""
-        if self.running or not self.left:
-            return []
-        if time.monotonic() > self._next_look_at_others:
-            self._next_look_at_others = time.monotonic() + OTHERS_SECONDS
-            self._others = [holder.title for holder in self.leases.others()]
-        return self._others
+        return [] if self.running or not self.left else self.others.titles()
 
     def waiting(self, stage: str) -> int:
         """How many of a stage wait, for a device or to be opened."""
         queued = sum(one.task.stage == stage and not one.started for one in (*self.ready, *self.running))
-        return queued + (len(self.evaluations.waiting) if stage == "evaluate" else 0)
+        return queued + (self.evaluations.count if stage == "evaluate" else 0)
 
     def startable(self, at_most: int) -> int:
         """How many tasks could start now, as far as is known without taking them; never more than asked about."""
         self._advance_searches()
         if not at_most or not self.may_start():
             return 0
+        found = self._free(at_most)
+        if found < at_most and self.leases.look(POLL_SECONDS):
+            found = self._free(at_most)
+        return found
+
+    def _free(self, at_most: int) -> int:
         now = time.monotonic()
 
-        def is_free(waiting: Assigned | OpenEvaluation, lease: str) -> bool:
+        def is_free(waiting: Assigned | OpenTrial, lease: str) -> bool:
             return waiting.not_before <= now and not self.leases.is_refused(lease)
 
         found = self.ready.startable(at_most, lambda one: is_free(one, one.task.lease))
         for opened in self.evaluations.waiting:
             if found >= at_most:
                 break
-            found += is_free(opened, opened.lease)
-        return found
+            found += len(opened.missing) * is_free(opened, opened.lease)
+        return min(found, at_most)
 
-    def next_task(self, accepts: Callable[[Assigned], bool] = lambda _: True) -> Assigned | None:
+    def next_task(self, accepts: Callable[[Assigned], bool] = lambda _: True, *, trial: str = "") -> Assigned | None:
         """The most urgent one that nobody else has; None if there is nothing to start at the moment.
 
-        `accepts` says whether whoever asks can do a task.
+        `accepts` says whether whoever asks can do a task; `trial` is the one whose weights it has loaded.
         """
+        assigned_stage = ""
+        foreign = False  # something of another driver's part was met: what became of it is to be found out first
+
+        def is_known(rank: float) -> bool:
+            nonlocal foreign
+            foreign = foreign or rank > 0
+            return not rank or self.others.are_known()
 
         def may_have(assigned: Assigned) -> bool:
-            return accepts(assigned) and self._may_have(assigned)
+            return accepts(assigned) and is_known(assigned.rank) and self._is_free(assigned) and self._take(assigned)
 
+        def may_begin(one: OpenTrial) -> bool:
+            rank = self.ready.rank(one.trial)
+            return not rank or (assigned_stage != "evaluate" and is_known(rank))
+
+        self.others.share()
+        self.leases.look(BUSY_LOOK_SECONDS)
         while True:
             self._advance_searches()
             if not self.may_start():
                 return None
-            assigned = self.ready.take(may_have)
-            # Begun evaluations come first: their pieces keep other drivers from them.
-            if (assigned is None or assigned.task.stage == "diagnose") and self.evaluations.begin():
+            foreign = False
+            busy = {one.task.trial for one in self.running if one.task.stage == "evaluate"} - {trial}
+            assigned = self.ready.take(may_have, trial, busy)
+            # Begun evaluations come first: their pieces keep other drivers from them. But whoever has a trial's weights
+            # is to do all of it, as long as there are others.
+            assigned_stage = assigned.task.stage if assigned else ""
+            wants_more = assigned is None or assigned_stage == "diagnose" or assigned.task.trial in busy
+            if (wants_more and self.evaluations.begin(may_begin)) or (foreign and self.others.survey()):
                 if assigned is not None:
                     self.ready.put_back(assigned)
                 continue
             if assigned is None:
+                if self.leases.look(POLL_SECONDS):
+                    continue
                 return None
-            if assigned.task.is_stored(self):  # another driver finished it in the meantime
+            if assigned.stored is not None:  # another driver finished it in the meantime
                 self.leases.release(assigned.task.lease)
+                assigned.found = assigned.stored
                 self._after(assigned)
             else:
                 self.running.append(assigned)
@@ -203,20 +226,28 @@ class Work:
     def close(self) -> None:
         self.leases.release_all()
 
-    def _may_have(self, assigned: Assigned) -> bool:
-        if assigned.not_before > time.monotonic() or self.leases.is_refused(assigned.task.lease):
-            return False
-        if assigned.not_before and assigned.task.is_stored(self):
-            return True  # whoever had it has finished it: it needs no lease any more
+    def _is_free(self, assigned: Assigned) -> bool:
+        return assigned.not_before <= time.monotonic() and not self.leases.is_refused(assigned.task.lease)
+
+    def _take(self, assigned: Assigned) -> bool:
+        if assigned.not_before or assigned.rank:
+            assigned.stored = assigned.task.stored(self)
+            if assigned.stored is not None:
+                return True  # whoever had it has finished it: it needs no lease any more
         if not self.leases.take(assigned.task.lease):
             assigned.not_before = time.monotonic() + POLL_SECONDS
             return False
+        assigned.stored = assigned.task.stored(self)
         return True
 
     def _after(self, assigned: Assigned) -> None:
         self.done[assigned.task.stage] += 1
         self.pace.end(assigned)
-        assigned.task.after(self)
+        assigned.task.after(self, assigned.found)
+
+    def stored_results(self) -> set[str]:
+        """Two listings instead of a question about every file: a remote store answers one in some ten milliseconds."""
+        return {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
 
     def _look_at(self, labels: list[str]) -> None:
         """Write down what the study consists of now, and queue what is missing of these labels."""
@@ -227,8 +258,7 @@ class Work:
         evaluations = evaluations_of(self.study, known) if known else []
         self._evaluation_cost = sum(one.cost for one in evaluations)
         write_manifest(self.store, planned.manifest(self.study, cells, self.command or None))
-        # Two listings instead of a question about every file: a remote store answers one in some ten milliseconds.
-        stored = {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
+        stored = self.stored_results()
         owners: dict[str | None, str] = {}  # a search may choose the study's own values: the same trials, done once
         for cell, state in zip(cells, planned.states(cells, self.store), strict=True):
             if owners.setdefault(cell.trial, cell.label) != cell.label or cell.trial is None:
@@ -250,14 +280,15 @@ class Work:
                 self.chosen[one.label] = one.chosen
                 self._look_at([searched(one.label)])
 
-    def training_ended(self, task: Training) -> None:
+    def training_ended(self, task: Training, found: Sequence[Any] = (), stored: Collection[str] = ()) -> None:
+        """`found` is its record where a worker of this driver wrote it, `stored` what is there of its evaluations."""
         self.training_failed(task)
-        record = self.store.trial_record(task.trial)
+        record = found[0] if found else self.store.trial_record(task.trial)
         if record is not None and record.status == "done":
             self._note_best(task.label, record.metrics)
             if learned_nothing(record):
                 self.near_chance.append(task.title)
-            self._queue_evaluations(self.cells[task.trial])
+            self._queue_evaluations(self.cells[task.trial], stored)
 
     def training_failed(self, task: Training) -> None:
         self.ready.training_ended(task.label)
@@ -269,11 +300,11 @@ class Work:
                 self.best[label] = max(self.best.get(label, 0.0), metrics[name])
                 return
 
-    def _queue_evaluations(self, cell: planned.Cell, stored: Collection[str] | None = None) -> None:
-        """`stored` are the records that are there; without it the store is asked about each."""
+    def _queue_evaluations(self, cell: planned.Cell, stored: Collection[str] = ()) -> None:
+        """`stored` are records that are known to be there; others are looked for when it is their turn."""
         self.evaluations.add(cell, stored)
         for diagnosis in diagnoses_of(self.study, cell):
-            if not (self.store.exists(diagnosis.record) if stored is None else diagnosis.record in stored):
+            if diagnosis.record not in stored:
                 self.ready.add(DiagnosisTask(cell.label, cell.config, diagnosis.trial, diagnosis=diagnosis))
 
     def _expected_trainings(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from tests.chaos.children import Ended
 from tests.chaos.study import Reference, outcome, tables

@@ -15,7 +15,7 @@ from reports.store.cache import RowCache
 from sweep.cluster.worker import last_lines
 from sweep.evaluation.checkpoints import _checked_weights
 from sweep.search.stored import open_search
-from sweep.store import layout, leases
+from sweep.store import holders, layout, leases
 from sweep.store.base import Store
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.store.records.kinds import RECORD_TYPES
@@ -94,17 +94,17 @@ def _read_log(store: Store, path: str, whole: Store) -> Any:
 
 def _read_lease(store: Store, path: str, whole: Store) -> Any:
     """Of a process that died: free at once, or when it has not changed for as long as a lease may last."""
-    name, _ = leases._parts(path)
-    leases.held(store)
-    leases.abandoned(store, 0.0)
-    clock, leases.UNFILLED_SECONDS = leases.elapsed, 0.0
+    name, _ = holders.parts(path)
+    holders.held(store)
+    holders.abandoned(store, 0.0)
+    clock, holders.UNFILLED_SECONDS = holders.elapsed, 0.0
     try:
         lease = leases.take(store, name)
         if lease is None:
-            leases.elapsed = lambda: clock() + LONGEST_LEASE_SECONDS + 1
+            holders.elapsed = lambda: clock() + LONGEST_LEASE_SECONDS + 1
             lease = leases.take(store, name)
     finally:
-        leases.elapsed = clock
+        holders.elapsed = clock
     if lease is None:
         raise RuntimeError("nobody can ever take this lease")
     lease.release()

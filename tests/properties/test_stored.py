@@ -24,7 +24,8 @@ from sweep.evaluation.outside import Outside, load_outside
 from sweep.store import layout
 from sweep.store.encoding import BrokenRecord, encode
 from sweep.store.folder import FolderStore
-from sweep.store.leases import abandoned, held, take
+from sweep.store.holders import abandoned, held
+from sweep.store.leases import take
 from sweep.store.leftovers import leftovers
 from sweep.store.merging import Merge
 from sweep.store.records.diagnostics import DiagnosticsRecord

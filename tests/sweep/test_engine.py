@@ -15,7 +15,7 @@ from sweep import engine
 from sweep.engine import Tables, _confirm, is_complete, run_study
 from sweep.errors import UserError
 from sweep.store import layout
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.search import SearchRecord

@@ -11,6 +11,7 @@ from sweep import cli
 from sweep.errors import UserError
 from sweep.store import layout, leases
 from sweep.store.folder import FolderStore
+from sweep.store.holders import held
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records.trial import Progress
@@ -229,4 +230,4 @@ def test_two_writers_of_a_manifest_lose_nothing_of_each_other(tmp_path, monkeypa
     for thread in threads:
         thread.join()
     assert {cell.label for cell in store.manifest("digits").cells} == {"at", "st", "trades"}
-    assert not leases.held(store)
+    assert not held(store)

@@ -13,6 +13,7 @@ from stored import WEIGHTS, evaluation, trial, write_trial
 from sweep import cli
 from sweep.store import layout, leases
 from sweep.store.base import Store
+from sweep.store.holders import Holder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
@@ -158,7 +159,7 @@ def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
     store.write_record(unmerged)
     live, expired = layout.lease("trials-live", 1), layout.lease("trials-dead", 1)
     for path, expires in ((live, time.time() + 60), (expired, 1.0)):
-        store.write(path, leases.Holder(owner="o", host="elsewhere", pid=1, expires=expires).model_dump_json().encode())
+        store.write(path, Holder(owner="o", host="elsewhere", pid=1, expires=expires).model_dump_json().encode())
     temporary = "trials/.record.json.abc.tmp"
     store.local(temporary).write_bytes(b"half")
     weights = f"trials/{killed_while_writing(store.local('trials/last.safetensors')).name}"

@@ -5,9 +5,10 @@ import pytest
 from sweep.cluster import desk as desks
 from sweep.cluster.desk import DEATHS, Desk, Worker
 from sweep.cluster.failures import TaskFailure, failure_of
+from sweep.cluster.nodes import Nodes
 from sweep.cluster.place import Place
 from sweep.errors import SweepEnded
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.work.tasks import EvaluationPiece, Training
 from sweep.work.work import Work
@@ -127,9 +128,21 @@ def test_a_place_that_finds_a_fault_with_itself_gets_no_work_until_it_is_put_rig
     assert here.desk.order("p", ONE).stage == "train"
 
 
-def test_without_a_node_that_can_work_the_sweep_ends_and_names_them(shown, monkeypatch):
+def test_trainings_that_fail_on_a_node_count_although_its_evaluations_go_well():
+    nodes = Nodes()
+    nodes.hear(ONE)
+    nodes.failed("node-1", "train", "one trial", "no space")
+    nodes.worked("node-1", "evaluate")
+    assert nodes.fault("node-1") is None
+    nodes.failed("node-1", "train", "another", "no space")
+    assert nodes.fault("node-1") == "2 tasks failed there at once: no space"
+    nodes.worked("node-1", "train")
+    assert nodes.fault("node-1") is None
+
+
+def test_without_a_node_that_can_work_the_sweep_ends_and_names_them(shown):
     here, bad = shown(), [Place(f"node-{number}", "one", fault="no data") for number in (1, 2)]
-    monkeypatch.setattr(desks, "NO_NODE_SECONDS", 0.0)
+    here.desk.patience = 0.0
     here.desk.order("p", bad[0])  # the other one may still be good
     with pytest.raises(SweepEnded, match="no node of the cluster can work:\n  one .*no data"):
         here.desk.order("q", bad[1])

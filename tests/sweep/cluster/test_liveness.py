@@ -15,7 +15,7 @@ import pytest
 from sweep.cluster import liveness
 from sweep.cluster.devices import TrialResources
 from sweep.cluster.liveness import Liveness
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from tests.sweep.tiny_study import TINY, tiny
 

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sweep.store import layout, leases
+from sweep.store import holders, layout, leases
+from sweep.store.drivers import HeldLeases
 from sweep.store.folder import FolderStore
-from sweep.store.leases import HeldLeases, held, take
+from sweep.store.holders import held
+from sweep.store.leases import take
 from sweep.store.opening import open_store
 
 
@@ -51,7 +53,9 @@ def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
 
 
 def test_a_live_lease_of_another_machine_is_respected(store):
-    store.create(layout.lease("x", 3), holder(time.time() + 60))
+    """Whoever took it over left the generations before its own, which keep others away."""
+    store.create(layout.lease("x", 1), holder(0.0))
+    store.create(layout.lease("x", 2), holder(time.time() + 60, owner="another"))
     assert take(store, "x", 30) is None
 
 
@@ -104,12 +108,143 @@ def test_names_that_another_has_are_asked_about_by_one_listing(tmp_path, monkeyp
     assert all(others.take(name) for name in names) and not any(mine.take(name) for name in names)
     listings, entries = [], FolderStore.entries
     monkeypatch.setattr(FolderStore, "entries", lambda *words: listings.append(words) or entries(*words))
-    assert not any(mine.take(name) for name in names) and len(listings) == 1
+    assert not mine.look(0.0) and len(listings) == 1 and not any(mine.take(name) for name in names)
+    assert not mine.look(60.0) and len(listings) == 1  # it is new enough
     monkeypatch.undo()
     others.release_all()
-    mine._looked = 0.0
-    assert mine.take(names[0])
+    assert mine.look(0.0) and mine.take(names[0])
     mine.release_all()
+    assert store.paths(layout.LEASES) == []
+
+
+class Counting(FolderStore):
+    """Notes what is asked of it."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.asked = []
+
+    def write(self, path, data):
+        self.asked.append(("write", path))
+        super().write(path, data)
+
+    def create(self, path, data):
+        self.asked.append(("create", path))
+        return super().create(path, data)
+
+    def delete(self, path):
+        self.asked.append(("delete", path))
+        super().delete(path)
+
+    def read(self, path):
+        self.asked.append(("read", path))
+        return super().read(path)
+
+    def entries(self, prefix=""):
+        self.asked.append(("list", prefix))
+        return super().entries(prefix)
+
+
+def test_a_driver_keeps_all_its_leases_by_one_file_and_asks_twice_for_each(tmp_path):
+    store = Counting(tmp_path)
+    mine, others = HeldLeases(store, 0.9), HeldLeases(open_store(tmp_path))
+    names = [f"trials-{number}" for number in range(20)]
+    assert all(mine.take(name) for name in names)
+    assert not others.take(names[0]) and not others.take(names[1])
+    time.sleep(2.0)
+    assert not others.look(0.0) and not others.take(names[0]) and set(held(store)) == set(names)
+    mine.release_all()
+    of_leases = [kind for kind, path in store.asked if "trials-" in path]
+    assert of_leases.count("create") == of_leases.count("delete") == 20 and "write" not in of_leases
+    assert others.look(0.0) and others.take(names[0])
+    others.release_all()
+
+
+def dead_driver(store, *names, seconds):
+    """As another machine left it."""
+    driver = layout.driver_lease("abc")
+    store.write(layout.lease(driver, 1), holder(time.time() + 60, seconds=seconds))
+    for number, name in enumerate(names):
+        store.write(layout.lease(name, 1), holder(1.0, owner=str(number), driver=driver, seconds=seconds))
+
+
+def test_the_leases_of_a_dead_driver_are_all_free_when_it_has_been_silent_for_long_enough(tmp_path):
+    store = open_store(tmp_path)
+    dead_driver(store, "x", "y", "z", seconds=0.4)
+    mine, third = HeldLeases(store), HeldLeases(store)
+    assert not mine.take("x") and set(held(store)) == {"x", "y", "z"}
+    time.sleep(0.5)
+    assert mine.look(0.0) and mine.take("x") and mine.take("y") and mine.take("z")  # two were never looked at before
+    assert not any(third.take(name) for name in "xyz")
+    mine.release_all()
+    assert [holders.parts(path)[0] for path in store.paths(layout.LEASES)] == [layout.driver_lease("abc")]
+    assert third.look(0.0) and third.take("x")
+    third.release_all()
+
+
+def test_a_lease_whose_drivers_file_was_lost_runs_out_by_itself(tmp_path):
+    store = open_store(tmp_path)
+    dead_driver(store, "x", seconds=0.4)
+    store.delete(layout.lease(layout.driver_lease("abc"), 1))
+    mine = HeldLeases(store)
+    assert not mine.take("x")
+    time.sleep(0.5)
+    assert mine.look(0.0) and mine.take("x")
+    mine.release_all()
+
+
+@pytest.mark.parametrize("taken", [(), ("x",)])
+def test_a_driver_that_was_silent_loses_what_another_took_and_nothing_else(tmp_path, taken):
+    store = Absent(tmp_path)
+    mine, other = HeldLeases(store, 0.6), HeldLeases(open_store(tmp_path))
+    assert mine.take("x") and mine.take("y")
+    monkeypatched = holders.process.host
+    holders.process.host = lambda: "another machine"  # whose processes cannot be looked at
+    try:
+        assert not other.take("x")
+        store.away = True
+        time.sleep(1.0)
+        assert mine.lost() == []  # nobody has taken anything
+        if taken:
+            assert other.look(0.0) and other.take("x")
+    finally:
+        holders.process.host = monkeypatched
+    store.away = False
+    time.sleep(0.5)
+    assert mine.lost() == list(taken)
+    mine.release_all()
+    assert set(held(store)) == set(taken)
+    third = HeldLeases(store)
+    assert third.take("y") and third.take("x") is not bool(taken)
+    third.release_all()
+    other.release_all()
+    assert held(store) == {}
+
+
+def test_a_lease_that_both_gave_up_is_free_when_its_driver_lets_it_go(tmp_path):
+    store = open_store(tmp_path)
+    mine, other = HeldLeases(store), HeldLeases(store)
+    assert mine.take("x")
+    mine._held["x"].lost = True  # it saw another's generation, and that one went because this driver was back
+    mine.release("x")
+    assert held(store) == {} and other.take("x") and mine.sign.holder.expires
+    other.release_all()
+    mine.release_all()
+
+
+def test_drivers_know_of_each_other_as_long_as_they_give_signs_of_life(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    dead_driver(store, seconds=60)
+    mine, other = HeldLeases(store), HeldLeases(store)
+    assert other.take("x")
+    names = sorted([mine.sign.name, other.sign.name])
+    assert mine.drivers() == sorted([*names, layout.driver_lease("abc")])
+    elapsed = holders.elapsed
+    monkeypatch.setattr("sweep.store.drivers.elapsed", lambda: elapsed() + 610.0)
+    os.utime(tmp_path / other.sign.path)
+    assert mine.drivers() == names
+    mine.release_all()
+    other.release_all()
 
 
 def test_a_lease_that_is_just_being_written_counts_as_held(store):
@@ -126,7 +261,7 @@ def test_what_is_no_lease_keeps_others_away_for_a_moment_only(tmp_path, content)
     path = layout.lease("x", 1)
     store.write(path, content)
     assert take(store, "x", 30) is None
-    long_ago = time.time() - leases.UNFILLED_SECONDS - 1
+    long_ago = time.time() - holders.UNFILLED_SECONDS - 1
     os.utime(tmp_path / path, (long_ago, long_ago))
     assert held(store) == {}
     with take(store, "x", 30):
@@ -214,7 +349,8 @@ def test_a_process_that_holds_a_lease_holds_it_once(tmp_path):
     assert mine.take("x") and mine.take("x") and not others.take("x")
     mine.release("x")
     mine.release("x")
-    assert others.take("x") and others.take("y") and not mine.take("y")
+    assert others.look(0.0) and others.take("x") and others.take("y") and not mine.take("y")
+    mine.release_all()
     others.release_all()
     assert held(store) == {}
 

@@ -7,7 +7,7 @@ import pytest
 from sweep.cluster.desk import Desk
 from sweep.cluster.place import Place
 from sweep.store import layout
-from sweep.store.leases import held
+from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.work.tasks import Task
@@ -132,6 +132,7 @@ def test_what_another_driver_does_is_left_to_it_and_its_result_taken(tmp_path):
     first.finished(assigned)
     for waiting in second.ready:
         waiting.not_before = 0.0
+    second.leases.look(0.0)
     assert drain(second) == [] and second.complete and second.done["train"] == 1
 
 
@@ -169,7 +170,7 @@ def test_evaluations_of_whole_columns_come_before_those_of_columns_still_in_trai
 
 def test_a_driver_leases_only_the_evaluations_that_it_begins(tmp_path):
     store = open_store(tmp_path / "store")
-    study = tiny(tmp_path, methods={"at": {}}, search=None)
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0, 1, 2])
     first = Work(study, store)
     for assigned in drain(first):
         finish(first, store, assigned)
