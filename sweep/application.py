@@ -62,7 +62,7 @@ app = typer_application(cls=Commands, no_args_is_help=True)
 
 @app.callback()
 def sweep() -> None:
-    """From a study file to a paper's tables. Start with 'sweep run --help'."""
+    """From a study file to a paper's tables. Start with 'python -m sweep.run --help'."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 DEFAULT_STORE = "store"
+VARIABLE = "ROBUSTSWEEP_COMMAND"  # what was typed on another machine to start this run here
+SUBMIT = "sweep.submit"
 # What concerns one run alone, with the number of words that follow: none of it belongs into advice for another one.
 ONE_RUN = {
     **{"--methods": 1, "--seeds": 1, "--budget": 1, "--wait-for-nodes": 1},
@@ -22,18 +25,37 @@ def spelled(module: str, *words: str) -> str:
 def store_words(uri: str) -> list[str]:
     """--store, unless the store is the one that every command takes by default; shorter below the working folder."""
     if "://" not in uri:
-        here, place = Path.cwd(), Path(uri).absolute()
+        try:
+            here, place = Path.cwd(), Path(uri).absolute()
+        except OSError:  # the folder in which a Ray job was started may be gone before it ends
+            return ["--store", uri]
         if place == here / DEFAULT_STORE:
             return []
         uri = str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
     return ["--store", uri]
 
 
+def typed(command: str) -> list[str] | None:
+    """The words after `python -m sweep.NAME` or `sweep NAME` of this process; None where it was called from Python."""
+    program, words = Path(sys.argv[0]), sys.argv[1:]
+    if "sweep" not in (program.name, program.parent.name):
+        return None
+    return words[1:] if words[:1] == [command] else words
+
+
+def submitted(fallback: Sequence[str]) -> str:
+    """The submission that was typed, without what --env gave: it may be a secret, and this is kept."""
+    return spelled(SUBMIT, *without(typed("submit") or fallback, {"--env": 1}))
+
+
 def run(study: str, made_by: str | None, store: str, *words: str) -> str:
     """The run of a study that `made_by` once ran, with other words for what concerns one run alone."""
+    module = "sweep.run" if made_by is None else _module(made_by)
     known = [] if made_by is None else without(given(made_by), {**ONE_RUN, "--store": 1})
     name = [] if "--study" in known else ["--study", study]
-    return spelled("sweep.run", *name, *known, *words, *store_words(store))
+    # A path on a cluster stays whole.
+    place = ["--store", store] if module == SUBMIT else store_words(store)
+    return spelled(module, *name, *known, *words, *place)
 
 
 def plan(made_by: str) -> str:
@@ -44,12 +66,16 @@ def plan(made_by: str) -> str:
 def narrowed(command: str, *words: str) -> str:
     """The same run with other words where these say something else; they come last."""
     replaced = {word: ONE_RUN[word] for word in words if word in ONE_RUN}
-    return spelled("sweep.run", *without(given(command), replaced), *words)
+    return spelled(_module(command), *without(given(command), replaced), *words)
 
 
 def given(command: str) -> list[str]:
     """The words that a command was given, after `python -m sweep.run`."""
     return shlex.split(command)[3:]
+
+
+def _module(command: str) -> str:
+    return SUBMIT if shlex.split(command)[2:3] == [SUBMIT] else "sweep.run"
 
 
 def option_words(**options: str | Iterable[str] | None) -> list[str]:

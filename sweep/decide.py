@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +11,17 @@ import typer
 
 from sweep import application
 from sweep.application import app
+from sweep.commands import spelled, typed
 from sweep.errors import UserError
 
 HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
 
 \b
 Examples:
-  sweep decide "sovr > at" --budget 2h
-  sweep decide --study cifar10_rn18 "sovr > at + 1" --budget 500h --address auto
-  sweep decide "st < at" --measure pgd-20 --set evaluation.attacks=[pgd-20]
-  sweep decide --study digits --claims --budget 30min
+  python -m sweep.decide "sovr > at" --budget 2h
+  python -m sweep.decide --study cifar10_rn18 "sovr > at + 1" --budget 500h --address auto
+  python -m sweep.decide "st < at" --measure pgd-20 --set evaluation.attacks=[pgd-20]
+  python -m sweep.decide --study digits --claims --budget 30min
 """
 
 
@@ -88,7 +88,7 @@ def decide(
         out=None,
         loggers=(),
         verbose=verbose,
-        command=shlex.join(["python", "-m", "sweep.decide", *_words()]),
+        command=spelled("sweep.decide", *(typed("decide") or ())),
     )
     going_well = deciding.settle(asked, opened, run, limit, rules, paper, typer.echo)
     decided = sum(one.seen is not None and one.seen.decided and not one.values.left_out for one in asked)
@@ -100,11 +100,6 @@ def decide(
         typer.echo(f"written: {', '.join(str(path) for path in written if path.parent == out)}")
     if not going_well:
         raise typer.Exit(application.FAILED)
-
-
-def _words() -> list[str]:
-    """The words of this command alone, also where it was called as `sweep decide`."""
-    return sys.argv[2:] if sys.argv[1:2] == ["decide"] else sys.argv[1:]
 
 
 if __name__ == "__main__":

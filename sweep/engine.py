@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from reports import write_reports
-from reports.freshness import CACHE
-from reports.papers import load as load_paper
+from reports.freshness import CACHE, fingerprint, keep_result, kept_result
 from sweep import commands
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
@@ -43,12 +43,10 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     command = options.command or _command(study)
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
-    for paper in study.papers:
-        load_paper(paper)  # one that is not there is said now, too
     _set_broken_aside(store)
     delete_dead(store)
     _set_damaged_weights_aside(study, store)
-    note = older_note(store)
+    note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
     if is_complete(study, store, options.retry_failed):
@@ -56,6 +54,10 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     else:
         if not options.yes:
             _confirm(study, store, command)
+        from reports.papers import load as load_paper  # with scipy, which takes longer than to see that all is there
+
+        for paper in study.papers:
+            load_paper(paper)  # one that is not there is said now, too
         from sweep.cluster.driver import compute  # Ray loads only when something is left to compute
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
@@ -169,17 +171,24 @@ def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:
 
 
 def _result(store: Store, study: Study, out: Path | None) -> str:
+    """Kept beside the tables: what reads the records and tests takes longer than a run that finds all there."""
+    source = fingerprint(store.uri, None, None) if out is not None else ""
+    kept = kept_result(out, study.name, source) if out is not None else None
+    if kept is not None:
+        return kept
     from reports.terminal import result_text
 
     try:
-        return result_text(store, study.name, out / CACHE if out is not None else None)
+        text = result_text(store, study.name, out / CACHE if out is not None else None)
     except UserError as fault:
         return f"no result to show: {fault}"
+    if out is not None:
+        keep_result(out, study.name, source, text)
+    return text
 
 
 def _command(study: Study) -> str:
     """How this run was started, for records and messages: the words that a user can type again."""
-    program, words = Path(sys.argv[0]), sys.argv[1:]
-    if program.name != "sweep" and program.parent.name != "sweep":  # called from Python
-        words = ["--study", study.name]
-    return commands.spelled("sweep.run", *(words[1:] if words[:1] == ["run"] else words))
+    words = commands.typed("run")
+    started = commands.spelled("sweep.run", *(["--study", study.name] if words is None else words))
+    return os.environ.get(commands.VARIABLE) or started

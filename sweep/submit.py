@@ -31,6 +31,7 @@ def submit(
     seeds: application.SeedsOption = None,
     budget: application.BudgetOption = None,
     plugin: application.PluginOption = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the sweep. Repeatable.")] = None,
     token: Annotated[
         str, typer.Option(envvar="RAY_AUTH_TOKEN_PATH", help="File with the cluster's token.")
@@ -80,6 +81,7 @@ def submit(
     Paths of --store and --data-dir are those of the cluster: absolute, or s3://.
     """
     from sweep.cluster import jobs, submission
+    from sweep.store.files import write_text
     from sweep.studies.options import StudyOptions
 
     options = submission.SubmitOptions(
@@ -108,6 +110,7 @@ def submit(
         sbatch=sbatch,
         modules=tuple(module or ()),
         array=array,
+        retry_failed=retry_failed,
     )
     files = {way: path for way, path in (("slurm", slurm), ("kuberay", kuberay)) if path is not None}
     submission.check(options, [*files, *(["address"] if address else [])])
@@ -115,7 +118,7 @@ def submit(
         jobs.use_token(None if no_token else token)
         raise typer.Exit(jobs.run(options, address, python))
     for way, path in files.items():
-        path.write_text(submission.render(options, way, path.name), encoding="utf-8")
+        write_text(path, submission.render(options, way, path.name))
         typer.echo(f"written: {path.absolute()}")
 
 

@@ -40,8 +40,8 @@ def transfer(
 
     \b
     Examples:
-      sweep transfer --study cifar10_small
-      sweep transfer --store results --data-dir data && python -m reports --store results
+      python -m sweep.transfer --study cifar10_small
+      python -m sweep.transfer --store results --data-dir data && python -m reports --store results
     """
     from sweep.store.opening import existing_store
 

@@ -49,9 +49,9 @@ def verify(
 
     \b
     Examples:
-      sweep verify
-      sweep verify --store downloaded/results --study cifar10_small --data-dir data
-      sweep verify --json > proof.json
+      python -m sweep.verify
+      python -m sweep.verify --store downloaded/results --study cifar10_small --data-dir data
+      python -m sweep.verify --json > proof.json
     """
     from sweep.store.opening import existing_store
 

@@ -35,6 +35,7 @@ def test_importing_it_loads_nothing_heavy():
 
 
 def test_cells_have_hyperparameters_as_columns(found):
+    assert " cells, " in repr(found)
     cells = found.cells.set_index(["label", "seed"])
     assert cells.loc[("sovr", 1), "hyperparameter_M"] == 40 and cells.loc[("trades", 0), "hyperparameter_beta"] == 6
     assert cells["hyperparameter_lam"].isna().sum() == 6 and cells.loc[("trades", 1), "status"] == "missing"

@@ -127,7 +127,9 @@ def _join(address: str, options: dict[str, Any]) -> None:
     import ray
 
     if address.startswith(("http://", "https://")):
-        raise UserError(f"--address {address} is a dashboard; use 'sweep submit --address {address}', or host:6379")
+        raise UserError(
+            f"--address {address} is a dashboard; use 'python -m sweep.submit --address {address}', or host:6379"
+        )
     environment: dict[str, Any] = {"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}
     if IN_A_JOB not in os.environ:
         environment["py_modules"] = [str(Path(__file__).resolve().parents[2] / name) for name in PACKAGES]

@@ -11,7 +11,7 @@ from hand_made import QuickStore, add_diagnostics, add_evaluation, add_trial, tr
 from sweep.store.records.manifest import PlannedCell, PlannedSearch
 from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.store.records.transfer import Transfer
-from sweep.store.verdicts import pack
+from sweep.store.verdicts import pack, pack_distances
 from tests import records
 from trainers.config import TrialConfig
 
@@ -169,6 +169,7 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
         accuracies |= {"apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.7, "square": (aa + clean) / 2 - 8}
         drops = {"0.1": 6, "1": 0, "10": 0.5, "100": 4}
         accuracies |= {f"logit-scaling-{a}": max(0, pgd - d * (pgd - aa) / 5) for a, d in drops.items()}
+        accuracies["curve"] = aa
     for attack, accuracy in accuracies.items():
         share = max(0.0, accuracy + rng.normal(0, 0.4)) / 100
         warnings = ["square found more than the others: gradient masking?"] if label == "gairat" else []
@@ -176,6 +177,8 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
         if attack == "autoattack":
             steps = {"clean": clean, "apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.1, "square": aa}
             facts["phases"] = {step: pack(records.first_survive(left / 100, IMAGES)) for step, left in steps.items()}
+        if attack == "curve":
+            facts["distances"] = pack_distances(_distances(share, clean / 100))
         add_evaluation(store, trial, attack, share, **facts)
 
 
@@ -199,6 +202,13 @@ def _write_transfers(store, study, trial, label, seed, labels, seeds) -> None:
         if (other, number) != (label, seed)
     ]
     store.write_record(records.transfer_record(trial, transfers=tuple(found)))
+
+
+def _distances(share: float, clean: float) -> np.ndarray:
+    """The later an image, the nearer; those beyond `clean` are wrong as they are."""
+    survived, right = (records.first_survive(one, IMAGES) for one in (share, clean))
+    falling = np.linspace(1, 0, IMAGES, endpoint=False)
+    return np.where(right, np.where(survived, 8 / 255 * (1.01 + falling), 8 / 255 * falling), 0.0)
 
 
 def _write_diagnostics(store, trial, seed, entry) -> None:

@@ -104,6 +104,11 @@ def test_the_default_store_needs_no_mention_and_one_below_the_folder_is_named_sh
     assert commands.store_words(str(tmp_path / "store")) == []
     assert commands.store_words(str(tmp_path / "runs" / "a")) == ["--store", "runs/a"]
     assert commands.store_words("/elsewhere/store") == ["--store", "/elsewhere/store"]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert commands.store_words("/elsewhere/store") == ["--store", "/elsewhere/store"]
     assert commands.store_words("s3://bucket/x?region=a&b=c") == ["--store", "s3://bucket/x?region=a&b=c"]
 
 
@@ -114,6 +119,10 @@ def test_advice_keeps_what_makes_the_study_and_drops_what_concerns_one_run():
     )
     assert commands.run("digits", None, "/s") == "python -m sweep.run --study digits --store /s"
     assert commands.narrowed(made_by, "--methods", "st").endswith("--set 'b=[1, 2]' -y --methods st")
+    job = "python -m sweep.submit --address http://head:8265 --seeds 0 --study mine.yaml --store /shared/s"
+    assert commands.run("mine", job, "/shared/s", "--retry-failed") == (
+        "python -m sweep.submit --address http://head:8265 --study mine.yaml --retry-failed --store /shared/s"
+    )
     planned_by = "python -m sweep.plan --set a=1 --methods at --seeds=0 --store there --set 'b=[1, 2]'"
     assert commands.plan(made_by) == planned_by
 

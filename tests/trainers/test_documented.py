@@ -13,7 +13,7 @@ from sweep.studies.model import Study
 from sweep.studies.space import search_space
 from tests.sweep.tiny_study import TINY
 from tests.trainers.small_trials import small_trial
-from trainers import contract, data, models, registry
+from trainers import attack_contract, contract, data, models, registry
 from trainers.checkpoint import load_resume
 from trainers.own import cache
 from trainers.train import train
@@ -37,6 +37,11 @@ def examples(tmp_path, monkeypatch):
 def test_the_method_that_remembers_keeps_every_promise(tmp_path, name):
     registry.load_plugin(tmp_path / "remembering_at.py")
     assert [finding for finding in contract.examine(name) if finding.fault] == []
+
+
+def test_the_attack_keeps_every_promise(tmp_path):
+    registry.load_plugin(tmp_path / "brightness.py")
+    assert [finding for finding in attack_contract.examine("brightness") if finding.fault] == []
 
 
 def test_it_remembers_every_sample_once_an_epoch(tmp_path):
