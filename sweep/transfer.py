@@ -49,11 +49,13 @@ def transfer(
     manifests = opened.manifests(skip=lambda _: None)
     if study is not None and study not in manifests:
         raise UserError(f"study {study!r} is not in {opened.uri}; there: {', '.join(sorted(manifests)) or 'none'}")
-    from sweep.evaluation.transferring import balls, try_all  # torch takes seconds to load
+    from sweep.evaluation.subject import check_device  # torch takes seconds to load
+    from sweep.evaluation.transferring import balls, try_all
     from sweep.store.encoding import BrokenRecord
     from sweep.store.records.evaluation import EvaluationRecord
     from sweep.studies import own
 
+    check_device(device)
     own.register_named(model, dataset)
     left_out: dict[str, None] = {}
 

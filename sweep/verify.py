@@ -58,9 +58,11 @@ def verify(
     opened = existing_store(store)
     wanted = _wanted(opened, study)
     from sweep.evaluation.proof import Proof  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.subject import check_device
     from sweep.evaluation.verifying import verified
     from sweep.studies import own
 
+    check_device(device)
     own.register_named(model, dataset)
     broken: list[BrokenRecord] = []
     shown: Counter[str] = Counter()

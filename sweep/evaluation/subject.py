@@ -155,6 +155,15 @@ class Subject:
         return notes
 
 
+def check_device(device: str) -> None:
+    """Refused where it cannot be used, before anything is read."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as fault:
+        reason = str(fault).splitlines()[0].partition(". ")[0]
+        raise UserError(f"--device {device!r} cannot be used: {reason}") from None
+
+
 def check_options(options: EvaluateOptions) -> None:
     _ = options.balls
     try:
@@ -162,11 +171,7 @@ def check_options(options: EvaluateOptions) -> None:
             registry.load_plugin(plugin)
     except ValueError as fault:
         raise UserError(str(fault)) from None
-    try:
-        torch.zeros(1, device=options.device).item()
-    except (RuntimeError, AssertionError, ImportError) as fault:
-        reason = str(fault).splitlines()[0].partition(". ")[0]
-        raise UserError(f"--device {options.device!r} cannot be used: {reason}") from None
+    check_device(options.device)
     if options.dataset is not None:
         try:
             dataset_facts(options.dataset)

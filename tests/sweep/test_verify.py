@@ -269,6 +269,13 @@ def test_a_number_without_a_ball_is_not_shown_as_robustness(store, capsys):
     assert f"AutoAttack {100 * record.accuracy:.1f} % (ε=0, {IMAGES} images): confirmed\n" in said
 
 
+@pytest.mark.parametrize("command", ["verify", "transfer"])
+def test_an_unknown_device_is_one_message(store, capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--store", store.uri, "--device", "gpu"])
+    assert ended.value.code == 2 and "--device 'gpu' cannot be used" in capsys.readouterr().err
+
+
 def test_an_unknown_study_is_one_message(store, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["verify", "--store", store.uri, "--study", "tini"])

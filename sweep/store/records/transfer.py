@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Provenance, Record
 from sweep.store.verdicts import packed, unpack
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
