@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,8 @@ def main() -> None:
     rows = []
     print("| model | ε | images | AutoAttack | quick | difference | missed | broken besides | passes | |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
-    models = [*(stored(options.store, options.data_dir) if options.store else ())]
-    for name, model, images, labels, epsilon in [*models, *trained(options.victims, options.data_dir)]:
+    models = stored(options.store, options.data_dir) if options.store else iter(())
+    for name, model, images, labels, epsilon in chain(models, trained(options.victims, options.data_dir)):
         part = slice(0, options.images)
         for factor in options.factors:
             radius = times(epsilon, factor)

@@ -104,7 +104,7 @@ def test_what_lacks_much_of_the_radius_takes_no_part_in_later_rounds(problem):
     search.run([Round(None, 3), Round(0, 3, lacking=0.1)], seed=0)
     hook.remove()
     assert bool(search.standing.all()) and bool((search.lacks > 0.1).all())
-    assert asked == [64, 64, *[64] * 4]  # the images, their slopes, one round of three steps, and no second
+    assert asked == [64, *[64] * 4]  # the images, one round of three steps, no slopes and no second
 
 
 def test_with_two_classes_there_is_one_target(problem):

@@ -34,6 +34,7 @@ def nearest_fooling(
     search = Search(model, images, labels, keys, epsilon=epsilon, norm=norm)
     nearest = _Nearest(model, images, labels, norm)
     nearest.distances[~search.standing] = 0.0
+    search.rank_targets()
     for rank in RANKS:
         if rank is None or rank < search.targets.shape[1]:
             nearest.ascend(None if rank is None else search.targets[:, rank])

@@ -64,9 +64,14 @@ class Search:
         self.targets = torch.zeros(
             len(images), min(TARGETS, logits.shape[1] - 1), dtype=torch.long, device=images.device
         )
-        right = torch.nonzero(self.standing).flatten()
-        if len(right):
-            self.targets[right] = self._nearest(right)
+        self.ranked = False
+
+    def rank_targets(self) -> None:
+        """Only of what stands by now: what fell needs no target."""
+        rows = torch.nonzero(self.standing).flatten()
+        if len(rows):
+            self.targets[rows] = self._nearest(rows)
+        self.ranked = True
 
     def run(self, rounds: Sequence[Round], seed: int) -> Tensor:
         """The images, those that fell as they fell."""
@@ -76,6 +81,8 @@ class Search:
             rows = torch.nonzero(self.standing & (self.lacks <= one.lacking)).flatten()
             if not len(rows):
                 continue
+            if one.rank is not None and not self.ranked:
+                self.rank_targets()
             images = self.images[rows]
             if one.from_best:
                 points = self.best[rows]
