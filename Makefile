@@ -8,7 +8,7 @@ STAMPS := .venv/stamps
 export MPLCONFIGDIR ?= $(CURDIR)/.venv/matplotlib
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: run test check bench chaos test-slurm test-cluster clean
+.PHONY: run test check bench chaos properties test-slurm test-cluster clean
 
 run: $(STAMPS)/core
 	$(BIN)/python -m sweep.run
@@ -27,6 +27,10 @@ bench: $(STAMPS)/dev
 # Kills, damages and faults against a tiny study; a failure prints the command that repeats it.
 chaos: $(STAMPS)/dev
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
+
+# Ten thousand odd studies, settings, records, leases, weights and arrays.
+properties: $(STAMPS)/dev
+	OMP_NUM_THREADS=1 ROBUSTSWEEP_EXAMPLES=$(or $(EXAMPLES),720) $(BIN)/python -m pytest tests/properties --hypothesis-show-statistics
 
 test-slurm: $(STAMPS)/dev
 	tests/slurm/run.sh

@@ -1,16 +1,18 @@
 """How many epochs a search needs to find what the whole (M, lambda) grid of `digits` finds.
 
-    python -m benchmarks.search_efficiency            # searches on the recorded grid, seconds
+    python -m benchmarks.search_efficiency            # searches on the recorded grids, seconds
     python -m benchmarks.search_efficiency --record   # trains the grid of benchmarks/digits_grid.py, or what it lacks
 
-`recorded/digits_grid.json` holds the held-out PGD accuracies of real trainings, every epoch of 18 with drops of the
-rate after 11 and 15, for each point of the paper's grid (M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0) and three
-training seeds. Twelve searches look up what they would have trained, in the space and with the rungs that a study's
-search has; what each chose is compared with the best of the whole grid, in units of the standard error of a value. A
-value is one training, or the mean of two as by default, or of three; the grid is taken on the same seeds, which change
-from search to search.
+Two grids of real trainings, each with every point of the paper's grid (M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0):
+`recorded/digits_grid.json` has held-out PGD accuracies of 18 epochs with drops of the rate after 11 and 15, on three
+training seeds; on it the numbers of candidates were chosen. `recorded/digits_autoattack.json` has held-out accuracies
+under the margin attack, the default objective, and nothing was chosen on it; it is searched once all points have two
+seeds. Twelve searches look up what they would have trained, in the space and with the rungs that a study's search has;
+what each chose is compared with the best of the whole grid, in units of the standard error of a value. A value is one
+training, or the mean of several, as far as the grid has seeds; the grid is taken on the same seeds, which change from
+search to search.
 
-`recorded/digits_autoattack.json` adds AutoAttack: how well each objective orders the points as AutoAttack does.
+The second grid also has AutoAttack's verdicts: how well each objective orders the points as AutoAttack does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import json
 import math
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +31,54 @@ RECORDED = HERE / "recorded" / "digits_grid.json"
 RESULTS = HERE / "results" / "search_efficiency.json"
 SEARCHES = 12
 LIMIT = 1 / 4
-TRAINING_SEEDS = (1000, 1001, 1002)
 CANDIDATES = {1: 6, 2: 8, 3: 8}  # by number of seeds: one seed saves no training of those that fall behind
 
-Curves = dict[str, dict[str, list[float]]]  # by point and seed
+Curves = dict[str, dict[str, list[float | None]]]  # by point and seed
 
 
-def one_search(curves: Curves, seeds: tuple[int, ...], drop: int, number: int, folder: Path) -> tuple[str, int]:
+@dataclass(frozen=True)
+class Grid:
+    """Recorded curves of one objective; `drop` is the number of epochs before the rate has fallen to half."""
+
+    objective: str
+    curves: Curves
+    drop: int | None
+
+    @property
+    def seeds(self) -> list[str]:
+        """With which every point was trained."""
+        every = [set(runs) for runs in self.curves.values()]
+        return sorted(set.intersection(*every)) if every else []
+
+    @property
+    def spread(self) -> float:
+        """Of one value, pooled over the points with several seeds: those of one point say little."""
+        found = [[best(curve) for curve in runs.values()] for runs in self.curves.values() if len(runs) > 1]
+        freedom = sum(len(values) - 1 for values in found)
+        return math.sqrt(sum(statistics.variance(values) * (len(values) - 1) for values in found) / freedom)
+
+
+def best(curve: list[float | None]) -> float:
+    return max(value for value in curve if value is not None)
+
+
+def grids() -> list[Grid]:
+    from benchmarks import digits_grid
+    from sweep.search.pruning import first_drop
+    from trainers.config import Recipe
+
+    pgd, attacked = json.loads(RECORDED.read_text()), digits_grid.recorded()
+    found = [Grid("pgd", pgd["curves"], int(pgd["config"]["recipe"]["schedule"]["at"][0]))]
+    if attacked["runs"]:
+        recipe = Recipe.model_validate(attacked["config"]["recipe"])
+        curves = {
+            point: {seed: run["margin"] for seed, run in runs.items()} for point, runs in attacked["runs"].items()
+        }
+        found.append(Grid("margin", curves, first_drop(recipe, 1)))
+    return [grid for grid in found if len(grid.seeds) > 1]  # else no standard error is known
+
+
+def one_search(grid: Grid, seeds: tuple[str, ...], number: int, folder: Path) -> tuple[str, int]:
     """The chosen point and the epochs that were trained to find it."""
     import search_spaces
     from benchmarks.digits_grid import key
@@ -42,7 +86,7 @@ def one_search(curves: Curves, seeds: tuple[int, ...], drop: int, number: int, f
     from sweep.search.search import Search
     from sweep.search.settings import SearchSettings
 
-    epochs = len(next(iter(curves.values()))[str(seeds[0])])
+    epochs = len(next(iter(grid.curves.values()))[seeds[0]])
     # The first seed is the sampler's too: searches on the same trainings differ by it.
     recorded = {number + 100 * place: seed for place, seed in enumerate(seeds)}
     settings = SearchSettings(
@@ -51,38 +95,38 @@ def one_search(curves: Curves, seeds: tuple[int, ...], drop: int, number: int, f
         method="sovr",
         space=search_spaces.space("sovr"),
         paper_value=search_spaces.paper_value("sovr", "digits", "small_cnn") or {},
-        rungs=tuple(rungs(epochs, drop)),
+        rungs=tuple(rungs(epochs, grid.drop)),
         seeds=tuple(recorded),
         candidates=CANDIDATES[len(seeds)],
-        objectives=("pgd",),
+        objectives=(grid.objective,),
     )
     search = Search(settings, lambda values, seed: key(values), folder / f"{number}.log")
     while not search.finished:
         search.advance()
         for candidate, run in search.trainings():
-            curve = curves[run.trial][str(recorded[run.seed])]
+            curve = grid.curves[run.trial][recorded[run.seed]]
             search.tell(candidate, run, "done", [{settings.metric: value} for value in curve])
     winner, _ = search.chosen()
     assert winner is not None
     return winner.trial, sum(candidate.epochs for candidate in search.candidates)
 
 
-def searches(curves: Curves, count: int, drop: int, spread: float) -> dict[str, Any]:
+def searches(grid: Grid, count: int) -> dict[str, Any]:
     """Each on so many of the training seeds, in turn, and compared with the best of the grid on the same ones."""
     memory = Path("/dev/shm")
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         for number in range(SEARCHES):
-            seeds = tuple(TRAINING_SEEDS[(number + place) % len(TRAINING_SEEDS)] for place in range(count))
-            chosen, epochs = one_search(curves, seeds, drop, number, Path(folder))
-            value = {name: statistics.fmean(max(runs[str(seed)]) for seed in seeds) for name, runs in curves.items()}
+            seeds = tuple(grid.seeds[(number + place) % len(grid.seeds)] for place in range(count))
+            chosen, epochs = one_search(grid, seeds, number, Path(folder))
+            value = {name: statistics.fmean(best(runs[seed]) for seed in seeds) for name, runs in grid.curves.items()}
             top = max(value, key=lambda name: value[name])
-            whole = sum(len(runs[str(seed)]) for runs in curves.values() for seed in seeds)
+            whole = sum(len(runs[seed]) for runs in grid.curves.values() for seed in seeds)
             facts = {"grid_best": top, "best_value": value[top], "chosen": chosen, "chosen_value": value[chosen]}
             found.append({**facts, "epochs": epochs, "share_of_epochs": epochs / whole})
     regret = statistics.median(row["best_value"] - row["chosen_value"] for row in found)
     share = statistics.median(row["share_of_epochs"] for row in found)
-    standard_error = spread / math.sqrt(count)
+    standard_error = grid.spread / math.sqrt(count)
     return {
         "standard_error": standard_error,
         "median_regret": regret,
@@ -93,12 +137,12 @@ def searches(curves: Curves, count: int, drop: int, spread: float) -> dict[str, 
 
 
 def evaluate() -> dict[str, dict[str, Any]]:
-    recorded = json.loads(RECORDED.read_text())
-    curves: Curves = recorded["curves"]
-    drop = int(recorded["config"]["recipe"]["schedule"]["at"][0])
-    # Pooled over the grid: three seeds of one point say little about their spread.
-    spread = math.sqrt(statistics.fmean(statistics.variance(map(max, seeds.values())) for seeds in curves.values()))
-    return {f"{count} seed{'s'[: count > 1]}": searches(curves, count, drop, spread) for count in CANDIDATES}
+    return {
+        f"{grid.objective}, {count} seed{'s'[: count > 1]}": searches(grid, count)
+        for grid in grids()
+        for count in CANDIDATES
+        if count <= len(grid.seeds)
+    }
 
 
 def main() -> int:

@@ -134,7 +134,7 @@ def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], fl
     from sweep.store.opening import open_store
     from sweep.store.records.trial import TrialRecord
     from sweep.trials import cells as plan
-    from sweep.trials.identity import NUMERICS_VERSION
+    from sweep.trials.numerics import NUMERICS_VERSION
 
     folder.mkdir()
     methods = {

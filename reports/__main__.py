@@ -129,13 +129,14 @@ def explain_cell(
 
 def _say(text: str, out: Path | None, name: str) -> None:
     """Printed, or in a file of the folder, whose name is printed."""
+    from sweep.store.files import write_text
     from sweep.store.folder import make_folder
 
     if out is None:
         typer.echo(text)
     else:
         make_folder(out)
-        (out / name).write_text(text, encoding="utf-8")
+        write_text(out / name, text)
         typer.echo(str(out / name))
 
 

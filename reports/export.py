@@ -15,6 +15,7 @@ from reports.names import network_name
 from reports.results import Results
 from reports.store.load import ReportData
 from sweep.errors import UserError
+from sweep.store.files import replacing, write_text
 from sweep.store.folder import make_folder
 from trainers.values import NORM_DISPLAYS
 
@@ -37,8 +38,7 @@ def export(
     make_folder(out)
     frame = results_frame(results.data)
     written = [out / "results.csv", out / "results.parquet"]
-    frame.to_csv(written[0], index=False)
-    frame.to_parquet(written[1], index=False)
+    write_frame(frame, *written)
     if label is not None:
         written += export_model(results, label, out, seed=seed, checkpoint=checkpoint)
     return written
@@ -192,5 +192,12 @@ def _provenance(data: ReportData, row: pd.Series, checkpoint: str, weights: str,
     }
 
 
+def write_frame(frame: pd.DataFrame, csv: Path, parquet: Path) -> None:
+    with replacing(csv) as stream:
+        frame.to_csv(stream, index=False)
+    with replacing(parquet) as stream:
+        frame.to_parquet(stream, index=False)
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, sort_keys=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=2, sort_keys=False, ensure_ascii=False) + "\n")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.store import layout
+from sweep.store.files import write_text
 from sweep.store.opening import open_store
 
 SOURCES = Path(__file__).parent
@@ -49,7 +50,7 @@ def _paper_folders(manifest: bytes) -> list[Path]:
 
 def write_note(out: Path, source: str, files: Sequence[Path]) -> None:
     names = [path.relative_to(out).as_posix() for path in files]
-    (out / NOTE).write_text("\n".join([source, *names]) + "\n", encoding="utf-8")
+    write_text(out / NOTE, "\n".join([source, *names]) + "\n")
 
 
 def current_files(out: Path, source: str) -> list[Path]:
@@ -59,6 +60,25 @@ def current_files(out: Path, source: str) -> list[Path]:
     made_from, *names = (out / NOTE).read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     files = [out / name for name in names]
     return files if made_from == source and all(path.exists() for path in files) else []
+
+
+def kept_result(out: Path, study: str, source: str) -> str | None:
+    """The study's result in words, if it was made from this very source."""
+    try:
+        made_from, _, text = _result_file(out, study).read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if made_from == source else None
+
+
+def keep_result(out: Path, study: str, source: str, text: str) -> None:
+    path = _result_file(out, study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{source}\n{text}", encoding="utf-8")
+
+
+def _result_file(out: Path, study: str) -> Path:
+    return out / CACHE / f"result-{study}.txt"
 
 
 def _hashes(folder: Path, *kinds: str) -> list[str]:

@@ -13,14 +13,14 @@ from reports.statistics import Sample
 from reports.store.rows import OUTSIDE
 from reports.tables.table import Key, Rounding, TableCell
 from sweep.store import layout
-from sweep.store.records.transfer import TransferRecord
+from sweep.store.records.transfer import Transfer, TransferRecord
 
 WORST_KNOWN = "worst-known"
 REFERENCE = "autoattack"
 NOTE = (
     "Worst known: the images that are left after AutoAttack, all other stored attacks of this norm and radius, and the "
-    "counterexamples of every other model tried on this one (`python -m sweep.transfer`). In parentheses: how many "
-    "images fell that AutoAttack had left, all seeds together."
+    "counterexamples of every other model tried on this one (sweep.transfer). In parentheses: how many images fell "
+    "that AutoAttack had left, all seeds together."
 )
 
 
@@ -58,6 +58,7 @@ class Transfers:
         self.checkpoint, self.epsilon = results.shown_checkpoint(study), results.epsilon(study)
         self.norm = results.norm(study)
         self._records: dict[str, TransferRecord | None] = {}
+        self._sources: dict[str, dict[str, list[Transfer]]] = {}
         self._paths = self._evaluations() if results.data.has_transfers else {}
 
     def _evaluations(self) -> dict[str, list[tuple[str, Any]]]:
@@ -77,6 +78,17 @@ class Transfers:
             self._records[trial] = self.results.data.transfers(trial, self.checkpoint, self.norm, self.epsilon)
         return self._records[trial]
 
+    def _tried(self, trial: str) -> dict[str, list[Transfer]]:
+        """By the model that the counterexamples were kept for."""
+        if trial not in self._sources:
+            found: dict[str, list[Transfer]] = {}
+            record = self._record(trial)
+            for one in record.transfers if record else ():
+                if one.checkpoint in (self.checkpoint, OUTSIDE):
+                    found.setdefault(layout.short(one.trial), []).append(one)
+            self._sources[trial] = found
+        return self._sources[trial]
+
     def worst_known(self, trial: str) -> WorstKnown | None:
         """None without AutoAttack, or where nothing was tried on it."""
         reference = self.results.evaluation(self.study, trial, self.checkpoint, REFERENCE, self.epsilon)
@@ -95,9 +107,7 @@ class Transfers:
 
     def share(self, source: str, target: str) -> float | None:
         """The percentage of the target's right images that the source's counterexamples break; both are trials."""
-        record = self._record(target)
-        tried = [one for one in record.transfers if layout.short(one.trial) == source] if record else []
-        tried = [one for one in tried if one.checkpoint in (self.checkpoint, OUTSIDE)]
+        tried = self._tried(target).get(source, [])
         if not tried:
             return None
         widest = max(tried, key=lambda one: one.images)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from reports.freshness import CACHE, NOTE
 from reports.results import Results
-from reports.store.load import Problem, ReportData, load, no_collection
+from reports.store.load import Problem, ReportData, load
 from reports.tables import document, latex, spreadsheet
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from reports.tables.table import Table
+from sweep.bulk import no_collection
+from sweep.store.files import write_text
 from sweep.store.folder import make_folder
 from sweep.store.leases import held
 
@@ -78,5 +80,5 @@ def _with_cells(data: ReportData) -> ReportData:
 
 
 def _text(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path

@@ -94,7 +94,10 @@ class Frames:
         norm: str | None = None,
         epsilon: str | None = None,
     ) -> pd.DataFrame:
-        """One row per evaluation of this attack and test image: whether the model is right on it under the attack."""
+        """One row per evaluation of this attack and test image: whether the model is right on it under the attack.
+
+        Of `curve` also the distance at which it was fooled.
+        """
         wanted = {"attack": attack, "checkpoint": checkpoint, "norm": norm, "epsilon": epsilon}
         paths = {path: settings for path, settings in zip(*_columns(self.data.evaluations), strict=True)}
         joined = self.evaluations.merge(
@@ -107,7 +110,9 @@ class Frames:
             first = (paths[row["path"]].get("images") or [0])[0]
             names = ("study", "label", "seed", "checkpoint", "attack", "norm", "epsilon", "epsilon_value")
             images = range(first, first + len(correct))
-            parts.append(pd.DataFrame({**{name: row[name] for name in names}, "image": images, "correct": correct}))
+            part = pd.DataFrame({**{name: row[name] for name in names}, "image": images, "correct": correct})
+            distances = self.data.distances(row["path"])
+            parts.append(part.assign(distance=distances) if distances.size else part)
         if not parts:
             known = sorted(set(self.data.evaluations["attack"]))
             raise UserError(f"no evaluation with {attack!r} fits{nearest(attack, known)} there are: {', '.join(known)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -22,12 +22,14 @@ from trainers.values import NormName, as_float
 class Evaluated:
     """`frame` has one row per attack with its accuracy; `verdicts` one truth value per image, by the attack's id.
 
-    `worst` is the share of images that withstand all of them.
+    `worst` is the share of images that withstand all of them; `distances` are how far from each image `curve` fooled
+    the model.
     """
 
     frame: pd.DataFrame
     verdicts: dict[str, np.ndarray]
     worst: float
+    distances: dict[str, np.ndarray] = field(default_factory=dict)
 
     def accuracy(self, attack: str) -> float:
         """Of the first attack of that name."""
@@ -71,11 +73,13 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
     )
-    rows, verdicts, worst = [], {}, np.ones(len(images), dtype=bool)
+    rows, verdicts, distances, worst = [], {}, {}, np.ones(len(images), dtype=bool)
     for attack in _attacks(attacks, settings):
         found = evaluate_attack(model, images, labels, attack, device=place, batch_size=batch_size)
         verdicts[attack.id] = correct = found.correct.numpy()
         worst &= correct
+        if found.distances is not None:
+            distances[attack.id] = found.distances.numpy()
         rows.append(
             {
                 "attack": attack.name,
@@ -88,7 +92,7 @@ def evaluate(
                 "attack_id": attack.id,
             }
         )
-    return Evaluated(pd.DataFrame(rows), verdicts, float(worst.mean()))
+    return Evaluated(pd.DataFrame(rows), verdicts, float(worst.mean()), distances)
 
 
 def _attacks(asked: Sequence[str | EvaluationAttack], settings: AttackSettings) -> list[EvaluationAttack]:

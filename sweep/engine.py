@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reports import write_reports
-from reports.freshness import CACHE
-from reports.papers import load as load_paper
+from reports.freshness import CACHE, fingerprint, keep_result, kept_result
 from sweep import commands
 from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
@@ -44,12 +43,10 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     command = options.command or _command(study)
     if options.out is not None:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
-    for paper in study.papers:
-        load_paper(paper)  # one that is not there is said now, too
     _set_broken_aside(store)
     delete_dead(store)
     _set_damaged_weights_aside(study, store)
-    note = older_note(store)
+    note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
     if is_complete(study, store, options.retry_failed):
@@ -57,6 +54,10 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     else:
         if not options.yes:
             _confirm(study, store, command)
+        from reports.papers import load as load_paper  # with scipy, which takes longer than to see that all is there
+
+        for paper in study.papers:
+            load_paper(paper)  # one that is not there is said now, too
         from sweep.cluster.driver import compute  # Ray loads only when something is left to compute
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
@@ -170,12 +171,20 @@ def write_tables(store: Store, out: Path, *, figures: bool) -> list[Path]:
 
 
 def _result(store: Store, study: Study, out: Path | None) -> str:
+    """Kept beside the tables: what reads the records and tests takes longer than a run that finds all there."""
+    source = fingerprint(store.uri, None, None) if out is not None else ""
+    kept = kept_result(out, study.name, source) if out is not None else None
+    if kept is not None:
+        return kept
     from reports.terminal import result_text
 
     try:
-        return result_text(store, study.name, out / CACHE if out is not None else None)
+        text = result_text(store, study.name, out / CACHE if out is not None else None)
     except UserError as fault:
         return f"no result to show: {fault}"
+    if out is not None:
+        keep_result(out, study.name, source, text)
+    return text
 
 
 def _command(study: Study) -> str:

@@ -24,8 +24,9 @@ def evaluate(
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, autoattack, autoattack-rand, square, "
-            "corruptions, …, or a suite; autoattack@l2:0.5 has its own norm and radius. Default: main, or the study's."
+            help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, quick, curve, autoattack, autoattack-rand, "
+            "square, corruptions, …, or a suite; autoattack@l2:0.5 has its own norm and radius. Default: main, or the "
+            "study's."
         ),
     ] = None,
     epsilon: Annotated[str | None, typer.Option(help="Radius of the ball, e.g. 0.031. Default: 8/255.")] = None,
@@ -67,6 +68,7 @@ def evaluate(
       python -m sweep.evaluate --checkpoint 3f2a…/best_test --norm linf,l2,l1 --epsilon 8/255,128/255,12
       python -m sweep.evaluate --checkpoint net.pt --model small_cnn --study my_mnist --as "Madry-CNN"
     """
+    from sweep.store.files import write_text
     from sweep.store.opening import open_store
 
     opened = open_store(store)
@@ -104,7 +106,7 @@ def evaluate(
 
     found = scores(opened, options, say)
     if output is not None:
-        output.write_text(found.json() + "\n", encoding="utf-8")
+        write_text(output, found.json() + "\n")
     typer.echo(found.json() if as_json else found.text())
 
 

@@ -29,6 +29,7 @@ def new(
 ) -> None:
     """Write a study of your own to start from. Every value is written out with what it means; it runs as it is."""
     from sweep.commands import option_words, spelled
+    from sweep.store.files import write_text
     from sweep.studies.model import Study
     from sweep.studies.options import parse_names, parse_seeds
     from sweep.studies.skeleton import skeleton
@@ -40,7 +41,7 @@ def new(
     words = option_words(study=str(file), plugin=plugin)
     text = skeleton(file, dataset, parse_names(methods), model, epochs, parse_seeds(seeds), plugin or ())
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    write_text(file, text)
     Study.load(file, plugins=plugin or ())
     typer.echo(f"written: {file}")
     typer.echo(f"what it takes: {spelled('sweep.plan', *words)}")

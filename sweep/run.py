@@ -57,18 +57,20 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
 ) -> None:
+    from sweep.bulk import no_collection
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
 
-    chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
-    opened = open_store(store)
-    if dry_run:
-        from sweep.trials.cells import stored_cells
-        from sweep.trials.outlook import outlook
+    with no_collection():
+        chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
+        opened = open_store(store)
+        if dry_run:
+            from sweep.trials.cells import stored_cells
+            from sweep.trials.outlook import outlook
 
-        found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
-        sys.stdout.write(f"{found.json() if as_json else found.text(chosen)}\n")
-        return
+            found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
+            sys.stdout.write(f"{found.json() if as_json else found.text(chosen)}\n")
+            return
     from sweep.engine import run_study
     from sweep.work.options import RunOptions
 

@@ -19,6 +19,13 @@ def status(
     as_json: application.JsonOption = False,
 ) -> None:
     """Show what is done, running and left. Per method and seed, from any shell at any time."""
+    from sweep.bulk import no_collection
+
+    with no_collection():
+        _show(study, store, as_json)
+
+
+def _show(study: str | None, store: str, as_json: bool) -> None:
     from sweep.store.encoding import BrokenRecord
     from sweep.store.opening import open_store
     from sweep.trials.older import older_note
@@ -26,10 +33,11 @@ def status(
 
     opened = open_store(store)
     broken: list[BrokenRecord] = []
-    found = standings(opened, study, broken.append)
+    looks = opened.trial_looks()
+    found = standings(opened, study, broken.append, looks)
     if broken and not found:
         raise broken[0]
-    note = older_note(opened)
+    note = older_note(opened, looks.values())
     if note:
         sys.stderr.write(f"{note}\n")
     for fault in broken:

@@ -81,6 +81,7 @@ def submit(
     Paths of --store and --data-dir are those of the cluster: absolute, or s3://.
     """
     from sweep.cluster import jobs, submission
+    from sweep.store.files import write_text
     from sweep.studies.options import StudyOptions
 
     options = submission.SubmitOptions(
@@ -117,7 +118,7 @@ def submit(
         jobs.use_token(None if no_token else token)
         raise typer.Exit(jobs.run(options, address, python))
     for way, path in files.items():
-        path.write_text(submission.render(options, way, path.name), encoding="utf-8")
+        write_text(path, submission.render(options, way, path.name))
         typer.echo(f"written: {path.absolute()}")
 
 

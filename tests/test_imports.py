@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LEAVES = ("sweep.commands", "sweep.errors", "sweep.listing")
+LEAVES = ("sweep.bulk", "sweep.commands", "sweep.errors", "sweep.listing")
 NAMES = "application run decide plan status explain new evaluate check submit retry gc merge verify_store cli __main__"
 COMMANDS = (*(f"sweep.{name}" for name in [*NAMES.split(), "verify", "transfer"]), "reports.__main__")
 # Each may import those before it; reports stand aside.

@@ -45,6 +45,7 @@ class Verdicts:
     """`correct` and `clean` are boolean, one per image; `clean` is absent where a phase does not look at it.
 
     `adversarial` are the images that `correct` is about, where the attack made any: what fools the model is kept.
+    `distances` say, of an attack that looks for the nearest, how far from each image the model was fooled.
     """
 
     correct: Tensor
@@ -52,6 +53,7 @@ class Verdicts:
     warnings: list[str] = field(default_factory=list)
     adversarial: Tensor | None = None
     counterexamples: Counterexamples | None = None  # None where none are kept, by their places among the images
+    distances: Tensor | None = None
 
 
 class EvaluationAttack(Strict):

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from trainers import declared
 from trainers.method import Method, is_number, is_too_large
 from trainers.registry import METHODS, WRAPPERS
 from trainers.spelling import nearest
@@ -18,19 +19,18 @@ def method_names() -> list[str]:
 def parse(name: str) -> tuple[str, tuple[str, ...]]:
     """Base method and wrappers, these in one fixed order because their order changes nothing."""
     base, *wrappers = name.split("+")
-    known, known_wrappers = method_names(), WRAPPERS.names()
-    listed = ", ".join(known_wrappers)
-    if base not in known:
-        if base in known_wrappers:
+    if base not in METHODS:
+        if base in WRAPPERS:
             raise ValueError(f"{name!r} has no method before its wrapper; write for example at+{base}")
-        beside = base.isidentifier() and Path(f"{base}.py").is_file()
+        known, beside = method_names(), base.isidentifier() and Path(f"{base}.py").is_file()
         hint = f"; {base}.py lies here, --plugin {base}.py takes it;" if beside else nearest(base, known)
         raise ValueError(f"unknown method {base!r}{hint} known: {', '.join(known)}")
     for wrapper in wrappers:
-        if wrapper in known:
+        listed = ", ".join(WRAPPERS.names())
+        if wrapper in METHODS:
             raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {listed} go after a +")
-        if wrapper not in known_wrappers:
-            hint = nearest(wrapper, known_wrappers)
+        if wrapper not in WRAPPERS:
+            hint = nearest(wrapper, WRAPPERS.names())
             raise ValueError(f"unknown wrapper {wrapper!r} in {name!r}{hint} known: {listed}")
         if wrappers.count(wrapper) > 1:
             raise ValueError(f"{name!r} has +{wrapper} {wrappers.count(wrapper)} times; once is enough")
@@ -47,7 +47,10 @@ def canonical(name: str) -> str:
 
 def build(name: str, hyperparameters: dict[str, Any] | None = None) -> Method:
     """The base method with these hyperparameters; wrappers are the training loop's."""
-    method = method_of(name)
+    return _made(METHODS.get(parse(name)[0]), name, hyperparameters)
+
+
+def _made(method: type[Method], name: str, hyperparameters: dict[str, Any] | None) -> Method:
     given = dict(hyperparameters or {})
     types = {field.name: field.type for field in fields(method)}
     faults = [
@@ -69,18 +72,18 @@ def build(name: str, hyperparameters: dict[str, Any] | None = None) -> Method:
 
 def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None = None) -> dict[str, Any]:
     """Every hyperparameter with its value, defaults included; equal settings give equal dictionaries."""
-    method = build(name, hyperparameters)
+    method = _made(method_of(name), name, hyperparameters)
     return {field.name: getattr(method, field.name) for field in fields(method)}
 
 
 def method_of(name: str) -> type[Method]:
-    """The class of the base method."""
-    return METHODS.get(parse(name)[0])
+    """What the base method declares; `build` makes one that has a loss."""
+    return declared.method(parse(name)[0])
 
 
 def display_name(name: str) -> str:
     base, wrappers = parse(name)
-    shown = METHODS.get(base).display or (base.upper() if base in METHODS.shipped else base)
+    shown = declared.method(base).display or (base.upper() if base in METHODS.shipped else base)
     return "+".join((shown, *(WRAPPERS.get(wrapper).display for wrapper in wrappers)))
 
 

@@ -166,6 +166,9 @@ class Selection(Strict):
     margin: Literal[True] | None = Field(
         None, description="also attack the held-out images' margins, for a search", examples=[True]
     )
+    quick: Literal[True] | None = Field(
+        None, description="also attack the held-out images with `quick`, for a search", examples=[True]
+    )
     norm: NormName | None = Field(
         None, description="of the attack of selection; that of train.attack if absent", examples=["l2"]
     )

@@ -60,7 +60,7 @@ def fault_of(check: Check, name: str) -> str | None:
 
 
 def _place(error: BaseException, name: str) -> str:
-    file = sys.modules[composition.method_of(name).__module__].__file__
+    file = sys.modules[registry.METHODS.get(composition.parse(name)[0]).__module__].__file__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""
 
@@ -154,7 +154,7 @@ class _Step:
 
 
 def declares_hyperparameters(name: str) -> None:
-    method = composition.method_of(name)
+    method = registry.METHODS.get(composition.parse(name)[0])
     decorated = vars(method).get("__dataclass_params__")  # its own, not the base class's
     if decorated is None or not decorated.frozen:
         raise Broken(f"decorate {method.__name__} with @dataclass(frozen=True)")

@@ -198,12 +198,14 @@ def evaluate_phase(
                 kept.append(_proof(model, batch, wanted, one, attack, first))
             found.append(replace(one, adversarial=None))  # of one batch at a time
     clean = [one.clean.cpu() for one in found if one.clean is not None]
+    distances = [one.distances.cpu() for one in found if one.distances is not None]
     warnings = joined_warnings([warning for one in found for warning in one.warnings])
     return Verdicts(
         torch.cat([one.correct.cpu() for one in found]),
         torch.cat(clean) if clean else None,
         warnings,
         counterexamples=joined(part for part in kept if part is not None) if kept and None not in kept else None,
+        distances=torch.cat(distances) if distances else None,
     )
 
 
@@ -236,7 +238,7 @@ def evaluate_attack(
     batch_size: int = 256,
 ) -> Verdicts:
     """All phases of an attack, each on the survivors of the one before."""
-    alive, clean = torch.ones(len(images), dtype=torch.bool), None
+    alive, clean, distances = torch.ones(len(images), dtype=torch.bool), None, None
     warnings: list[str] = []
     for phase in attack.phases:
         where = alive.nonzero().flatten()
@@ -255,5 +257,6 @@ def evaluate_attack(
         )
         clean = found.clean if clean is None else clean
         alive[where] = found.correct
+        distances = found.distances if len(where) == len(images) else None
         warnings += found.warnings
-    return Verdicts(alive, clean, joined_warnings(warnings))
+    return Verdicts(alive, clean, joined_warnings(warnings), distances=distances)

@@ -46,6 +46,9 @@ class Registry(Generic[Thing]):
         others = {*self.loaded, *announced(self)} - {*self.shipped}
         return [*self.shipped, *sorted(others)]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.shipped or name in self.loaded or name in announced(self)
+
     def get(self, name: str) -> Thing:
         if name not in self.loaded:
             self.loaded[name] = self._load(name)

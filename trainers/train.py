@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from trainers import assembly, composition, pulse, schedules
+from trainers.attacks import parse
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
-from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
+from trainers.evaluate import accuracy, evaluate_attack, margin_accuracy, pgd_accuracy
 from trainers.method import Batch, Method
 from trainers.perturbation.noise import TrainingNoise
 from trainers.perturbation.projected_ascent import ProjectedAscent
@@ -223,7 +224,19 @@ class Training:
         if self.data.validation_images is not None and self.data.validation_labels is not None:
             row |= self._accuracies("validation", self.data.validation_images, self.data.validation_labels)
             row |= self._margin_accuracy(self.data.validation_images, self.data.validation_labels)
+            row |= self._quick_accuracy(self.data.validation_images, self.data.validation_labels)
         return row
+
+    def _quick_accuracy(self, images: Tensor, labels: Tensor) -> Row:
+        """Where a search asks for it: what comes nearest to AutoAttack, for several times the passes of the margins."""
+        selection, seed = self.config.selection, self.config.seed
+        if not selection.quick:
+            return {}
+        attack = parse("quick", epsilon=selection.epsilon, norm=self.config.selection_norm, seed=seed)
+        found = evaluate_attack(
+            self.evaluated_model, images, labels, attack, device=self.device, batch_size=512
+        ).correct
+        return {"validation_quick_accuracy": float(found.float().mean())}
 
     def _margin_accuracy(self, images: Tensor, labels: Tensor) -> Row:
         """Where a search asks for it: margin losses against the likeliest classes, a sixtieth of AutoAttack's steps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -43,7 +44,11 @@ def _exact(text: str) -> Fraction:
 def check_amount(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
-    text = f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", "")
+    return _checked(f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", ""))
+
+
+@lru_cache  # a study of thousands of labels has few radii
+def _checked(text: str) -> str:
     if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
         raise ValueError("must be a number or a fraction such as 8/255")
     try:

@@ -76,9 +76,10 @@ class Claim:
         wanted = known // 2 + 1 if self.needs == "most" else int(self.needs)
         if counts["holds"] >= wanted:
             return "holds"
-        # With what is undecided or not run on its side, could the claim still come true?
-        reachable = counts["holds"] + counts["undecided"] + (counts["not run"] if self.needs != "most" else 0)
-        return "undecided" if reachable >= wanted else "does not hold"
+        # With what is undecided or not run on its side, could the claim still come true of all its parts?
+        reachable = counts["holds"] + counts["undecided"] + counts["not run"]
+        needed = len(self.parts) // 2 + 1 if self.needs == "most" else wanted
+        return "undecided" if reachable >= needed else "does not hold"
 
     @property
     def summary(self) -> str:

@@ -18,6 +18,7 @@ from reports.figures import effects, style
 from reports.figures.view import Missing, ReportFigure, StudyView
 from reports.papers.paper import Paper, Together
 from reports.results import Results
+from sweep.store.files import write_text
 
 INDEX = "index.json"
 Save = Callable[[Figure, Path], tuple[str, ...]]
@@ -66,7 +67,7 @@ def draw_all(results: Results, out: Path, *, pdf: bool = True) -> list[Path]:
                 _draw(view.paper, figure, [view], out, save) for figure in declared(view.paper) if figure.needs_study
             ]
     index = out / INDEX
-    index.write_text(json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_text(index, json.dumps([asdict(entry) for entry in entries], indent=1, ensure_ascii=False) + "\n")
     return [out / name for entry in entries for name in (*entry.files, *entry.narrow)] + [index]
 
 

@@ -14,6 +14,8 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from sweep.store.files import replacing
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#808080"
 FAINT, PALE = "#D9D9D9", "#F0F0F0"
@@ -174,9 +176,12 @@ def save(figure: Figure, stem: Path, *, pdf: bool = True) -> list[Path]:
     figure.set_layout_engine("none")
     svg, png, printed = (stem.with_name(stem.name + end) for end in (".svg", ".png", ".pdf"))
     # In this order: print_svg leaves the figure at 72 dots per inch.
-    FigureCanvasAgg(figure).print_png(str(png), metadata={"Software": None})
-    FigureCanvasSVG(figure).print_svg(str(svg), metadata={"Date": None, "Creator": None})
+    with replacing(png) as stream:
+        FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})
+    with replacing(svg) as stream:
+        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     if not pdf:
         return [svg, png]
-    FigureCanvasPdf(figure).print_pdf(str(printed), metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    with replacing(printed) as stream:
+        FigureCanvasPdf(figure).print_pdf(stream, metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return [svg, png, printed]

@@ -10,7 +10,8 @@ from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
 from reports.transfers import Transfers
 from sweep.commands import spelled, store_words
 
-DARK = 0.55  # of the scale: from here on numbers are white
+PALE = 0.75  # the darkest field, as a share of the scale
+DARK = 0.5  # of the scale: from here on numbers are white
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -45,20 +46,21 @@ def _shares(study: StudyView) -> tuple[list[MethodView], np.ndarray]:
 
 
 def _draw(methods: list[MethodView], shares: np.ndarray, width: float) -> Figure:
-    names = [style.wrapped(one.name) if width < style.HALF else one.name for one in methods]
+    small = width < style.HALF
+    names = [one.name for one in methods]
     figure, axes = style.canvas(width, 1.2 + 0.34 * len(methods), 1, 1)
     axis = axes.ravel()[0]
     highest = max(1.0, float(np.nanmax(shares)))
-    axis.imshow(np.ma.masked_invalid(shares), cmap="Greys", vmin=0.0, vmax=highest / 0.9, aspect="auto")
+    axis.imshow(np.ma.masked_invalid(shares), cmap="Greys", vmin=0.0, vmax=highest / PALE, aspect="auto")
     for row, column in np.ndindex(*shares.shape):
         value = shares[row, column]
         text = f"{value:.0f}" if np.isfinite(value) else "–"
-        color = "white" if np.isfinite(value) and value > DARK * highest else style.BLACK
-        axis.text(column, row, text, ha="center", va="center", color=color, fontsize=8 if len(methods) < 12 else 6)
-    axis.set_xticks(range(len(methods)), names, rotation=45, ha="right")
-    axis.set_yticks(range(len(methods)), names)
+        color = "white" if np.isfinite(value) and value * PALE > DARK * highest else style.BLACK
+        axis.text(column, row, text, ha="center", va="center", color=color, fontsize=7 if small else 9)
+    axis.set_xticks(range(len(methods)), names, rotation=90 if small else 45, ha="center" if small else "right")
+    axis.set_yticks(range(len(methods)), [style.wrapped(name) if small else name for name in names])
     axis.grid(visible=False)
-    axis.set_xlabel("tried on (percent of its right images that fall)")
+    axis.set_xlabel("tried on" if small else "tried on (percent of its right images that fall)")
     axis.set_ylabel("counterexamples of")
     return figure
 

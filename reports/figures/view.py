@@ -17,6 +17,7 @@ from reports.results import Results
 from reports.store.load import Diagnostics
 from reports.tables.table import Key
 from trainers.config import kept_epoch
+from trainers.values import as_float
 
 CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best epoch on validation"}
 
@@ -90,6 +91,26 @@ class MethodView:
             if one is not None and phase in study.phases(one.path):
                 found.append(100 * study.phases(one.path)[phase])
         return np.array(found)
+
+    def distances(self) -> list[np.ndarray]:
+        """Per seed: how far from each test image the model was fooled. What AutoAttack fooled at the radius of the
+        study lies no farther, also where the search for the nearest passed it by."""
+        study, found = self.study, []
+        for trial in self.trials:
+            one, other = (
+                study.results.evaluation(study.name, trial, study.checkpoint, attack, study.epsilon)
+                for attack in ("curve", "autoattack")
+            )
+            distances = np.zeros(0) if one is None else study.data.distances(one.path)
+            if one is None or not distances.size:
+                continue
+            if other is not None and _window(study, other.path) == _window(study, one.path):
+                survived = study.data.verdicts(other.path)
+                if len(survived) == len(distances):
+                    radius = np.float32(as_float(study.epsilon))
+                    distances = np.where(survived, distances, np.minimum(distances, radius))
+            found.append(distances)
+        return found
 
     def curves(self, column: str) -> list[np.ndarray]:
         """Per seed: the column over the epochs, NaN where it was not recorded; curves without any value left out."""
@@ -188,3 +209,7 @@ class StudyView:
 
     def command(self, *extra: str) -> str:
         return self.data.run_command(self.name, *extra)
+
+
+def _window(study: StudyView, path: str) -> Any:
+    return study.data.settings(path).get("images")

@@ -27,6 +27,7 @@ from reports.significance import Tests, study_tests
 from reports.tables.table import Key, Table, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
 from sweep.store import layout
+from sweep.store.files import write_text
 from sweep.store.records.search import CandidateEntry, SearchRecord
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -119,7 +120,7 @@ def write_page(
     )
     path = out / "report.html"
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(html, encoding="utf-8")
+    write_text(path, html)
     return path
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from sweep.errors import UserError
+from sweep.store.files import write_text
 
 PAPER = """\
 # What a report must know of the paper beside its tables and claims.
@@ -69,6 +70,6 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
     target.mkdir(parents=True)
     written = []
     for file, text in (("paper.yaml", PAPER.format(name=name)), ("table1_main.yaml", TABLE), ("claims.yaml", CLAIMS)):
-        (target / file).write_text(text, encoding="utf-8")
+        write_text(target / file, text)
         written.append(target / file)
     return written

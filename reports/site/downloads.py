@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reports.export import results_frame
+from reports.export import results_frame, write_frame
 from reports.page.page import Download
 from reports.results import Results
 from sweep.store import layout
@@ -18,8 +18,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same archive
 def write_downloads(results: Results, folder: Path) -> list[Download]:
     """Beside the tables and plots that are there already."""
     frame = results_frame(results.data)
-    frame.to_csv(folder / "results.csv", index=False)
-    frame.to_parquet(folder / "results.parquet", index=False)
+    write_frame(frame, folder / "results.csv", folder / "results.parquet")
     offered = {
         "results.csv": "one row per training and evaluation",
         "results.parquet": "the same as Parquet",

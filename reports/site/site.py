@@ -17,6 +17,7 @@ from reports.store.load import load
 from reports.tables.table import headline_measure
 from reports.writing import read, write_tables
 from sweep.errors import UserError
+from sweep.store.files import write_text
 from sweep.store.folder import make_folder
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -54,7 +55,7 @@ def write_site(
         taken.add(name.lower())
         cards.append(_write_study(store, study, paper, out / PAGES / name, f"{PAGES}/{name}"))
     index = out / "index.html"
-    index.write_text(render("index.html", TEMPLATES, cards=cards), encoding="utf-8")
+    write_text(index, render("index.html", TEMPLATES, cards=cards))
     return [index, *(out / card.address for card in cards)]
 
 

@@ -75,6 +75,7 @@ def _compute(
     display.say(f"{study.name}: starting Ray (usually 10 to 30 s)")
     session = connected(options.address, verbose=options.verbose, stopping=stop.asked)
     with session, tempfile.TemporaryDirectory(prefix="robustsweep-tune-") as scratch:
+        stop.listen()  # Ray's core aborts at a SIGTERM
         stop.last_acts.append(lambda: shutil.rmtree(scratch, ignore_errors=True))
         _end_if_asked(stop)
         scales = options.address is not None and devices.scales()

@@ -21,7 +21,7 @@ from sweep.evaluation.progress import EvaluationProgress, as_text
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
-from sweep.store.verdicts import pack
+from sweep.store.verdicts import pack, pack_distances
 from sweep.trials.provenance import made_here
 from trainers.attack import Verdicts
 from trainers.evaluate import evaluate_phase
@@ -165,6 +165,7 @@ class Unsaved:
         if not self.found:
             return
         clean = [one.clean.numpy() for one in self.found if one.clean is not None]
+        distances = [one.distances.numpy() for one in self.found if one.distances is not None]
         self.store.write_record(
             ShardRecord(
                 folder=self.evaluation.folder,
@@ -176,6 +177,7 @@ class Unsaved:
                 warnings=tuple(joined_warnings([text for one in self.found for text in one.warnings])),
                 seconds=self.seconds,
                 counterexamples=as_text([one.counterexamples for one in self.found]),
+                distances=pack_distances(np.concatenate(distances)) if distances else None,
                 commit=self.commit,
                 **self.made,
             )

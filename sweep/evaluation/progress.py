@@ -12,7 +12,7 @@ from sweep.evaluation.asked import Evaluation
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord, KeptFile, ShardRecord
-from sweep.store.verdicts import pack, unpack
+from sweep.store.verdicts import pack, pack_distances, unpack, unpack_distances
 from trainers.counterexample_file import Counterexamples, decoded, joined
 from trainers.perturbation.autoattack import joined_warnings, square_warning
 
@@ -22,6 +22,7 @@ class EvaluationProgress:
         self.store, self.evaluation = store, evaluation
         self.alive = np.ones(evaluation.images, dtype=bool)
         self.clean: np.ndarray | None = None
+        self.distances: np.ndarray | None = None
         self.after: dict[str, np.ndarray] = {}
         self.finished: list[ShardRecord] = []
         self.unproven = False  # whether an image fell in a shard that kept no counterexamples
@@ -67,6 +68,10 @@ class EvaluationProgress:
                 if self.clean is None:
                     self.clean = np.zeros(self.evaluation.images, dtype=bool)
                 self.clean[images] = unpack(shard.clean, len(images))
+            if shard.distances is not None:
+                if self.distances is None:
+                    self.distances = np.full(self.evaluation.images, np.inf, dtype=np.float32)
+                self.distances[images] = unpack_distances(shard.distances, len(images))
             fell = ~right if self.clean is None else self.clean[images] & ~right
             self.unproven = self.unproven or (shard.counterexamples is None and bool(fell.any()))
         self.after[phase] = self.alive.copy()
@@ -115,6 +120,7 @@ class EvaluationProgress:
             threads=first.threads,
             data=first.data,
             counterexamples=kept,
+            distances=None if self.distances is None else pack_distances(self.distances),
         )
         return record, content
 

@@ -41,6 +41,7 @@ class Proof:
     kept: int = 0
     confirmed: int = 0
     near: int = 0  # of the confirmed: within rounding of the boundary
+    by_chance: int = 0  # wrong when clean and right when attacked: an attack without phases may count such as robust
     bound: float | None = None
     faults: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
@@ -50,18 +51,22 @@ class Proof:
         return "failed" if self.faults else "not verified" if self.unverified else "confirmed"
 
     def line(self) -> str:
-        ball = "" if self.epsilon == "0" else f" ({'' if self.norm == 'linf' else f'{self.norm} '}ε={self.epsilon})"
-        start = f"{display_name(self.attack)} {100 * self.accuracy:.1f} %{ball}: "
+        norm = "" if self.norm == "linf" else f"{self.norm} "
+        ball = f"{norm}ε={self.epsilon}, " if self.epsilon != "0" or self.attack != "clean" else ""
+        start = f"{display_name(self.attack)} {100 * self.accuracy:.1f} % ({ball}{self.images:,} images): "
         said = []
         if self.kept:
             said.append(f"{self.confirmed:,} of {self.kept:,} counterexamples confirmed")
         if self.near:
             said.append(f"{self.near:,} of them within rounding of the boundary")
+        if self.by_chance:
+            said.append(f"{self.by_chance:,} images that are wrong when clean count as robust")
         if self.bound is not None and self.epsilon != "0":
             said.append(f"at most {100 * self.bound:.1f} % robust")
-            said += [f"the rest was not broken by {display_name(self.attack)}"] if self.status == "confirmed" else []
+            rest = self.status == "confirmed" and self.bound > 0
+            said += [f"the rest was not broken by {display_name(self.attack)}"] if rest else []
         elif self.bound is not None:
-            said.append(f"confirmed on {self.images:,} images")
+            said.append("confirmed")
         said += [f"NOT VERIFIED: {reason}" for reason in self.unverified]
         said += [f"FAILED: {fault}" for fault in self.faults]
         return start + "; ".join(said)
@@ -98,14 +103,13 @@ def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
     """Between the verdicts of one record; that its accuracy is theirs was checked when it was read."""
     alive = unpack(record.clean, record.images) if record.clean is not None else np.ones(record.images, bool)
     components = record.attack.get("components")
-    for phase in filter(record.phases.get, components if isinstance(components, list | tuple) else ()):
+    named = [one for one in components if isinstance(one, str)] if isinstance(components, list | tuple) else []
+    for phase in (one for one in named if one in record.phases):
         after = unpack(record.phases[phase], record.images)
         if (after & ~alive).any():
             yield f"{int((after & ~alive).sum())} images are robust after {phase} that were not before it"
         alive = after
-    if (record.survivors & ~alive).any():
-        yield f"{int((record.survivors & ~alive).sum())} images are robust that were wrong before"
-    elif record.phases and not np.array_equal(alive, record.survivors):
+    if record.phases and not np.array_equal(alive, record.survivors):
         yield "its verdicts are not those after its last phase"
 
 
@@ -146,6 +150,7 @@ class _Check:
         return {
             "confirmed": len(confirmed),
             "near": near,
+            "by_chance": int((self.record.survivors & ~right).sum()),
             "bound": float(robust.mean()),
             "faults": tuple(self.faults),
         }
@@ -202,14 +207,11 @@ class _Check:
             self.faults.append(f"{len(numbers)} {what} (first: image {first})")
 
     def _drift(self) -> float:
-        record, precision = (
-            self.record,
-            used_precision(getattr(self.model.network, "evaluated_in", None), self.model.device),
-        )
-        if "tf32" in (record.precision, precision):
+        made = self.record
+        if "tf32" in (made.precision, used_precision(self.model.network.evaluated_in, self.model.device)):
             return DRIFTS[2]
         here = (device_name(), versions()["torch"])
-        return DRIFTS[0] if (record.device, record.versions.get("torch")) == here else DRIFTS[1]
+        return DRIFTS[0] if (made.device, made.versions.get("torch")) == here else DRIFTS[1]
 
 
 def ball_of(record: EvaluationRecord) -> tuple[NormName, float]:

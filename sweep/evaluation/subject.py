@@ -19,7 +19,7 @@ from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_part
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
 from sweep.studies import own
-from sweep.trials.identity import NUMERICS_VERSION
+from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import registry
 from trainers.attack import EvaluationAttack
 from trainers.config import CHECKPOINTS, is_checkpoint

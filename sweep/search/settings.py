@@ -14,6 +14,7 @@ GENERATION = 4
 
 METRICS = {
     "margin": "validation_margin_accuracy",
+    "quick": "validation_quick_accuracy",
     "pgd": "validation_pgd_accuracy",
     "clean": "validation_clean_accuracy",
 }

@@ -34,6 +34,14 @@ class Entry(NamedTuple):
     modified: float
 
 
+class TrialLook(NamedTuple):
+    """What is read off a recorded trial at a glance."""
+
+    state: str  # done, failed, collapsed or broken
+    clean_accuracy: float | None = None  # in training, of the weights of one that is done
+    numerics: int = 1
+
+
 class Store:
     """Paths are relative, with forward slashes. A write is seen whole or not at all."""
 
@@ -170,21 +178,23 @@ class Store:
 
     def trial_states(self) -> dict[str, str]:
         """Folder name of every recorded trial -> done, failed, collapsed or broken."""
-        return {name: state for name, (state, _) in self.trial_looks().items()}
+        return {name: look.state for name, look in self.trial_looks().items()}
 
-    def trial_looks(self) -> dict[str, tuple[str, float | None]]:
-        """The state of every recorded trial and, of one that is done, its weights' clean accuracy in training.
+    def trial_looks(self) -> dict[str, TrialLook]:
+        """By folder name.
 
         A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
         """
-        states: dict[str, tuple[str, float | None]] = {}
+        looks: dict[str, TrialLook] = {}
         header = f'"format":{FORMAT},"kind":"trial"'.encode()
         for path, data in self.read_many(self.record_paths(TrialRecord)):
             name = path.split("/")[1]
             untouched = is_intact(data) and header in data and f'"trial":"{name}'.encode() in data
             state = "done" if untouched and b'"status":"done"' in data else _state(path, data)
-            states[name] = state, _clean_accuracy(data) if state == "done" else None
-        return states
+            found = METRICS.search(data)
+            clean = _clean_accuracy(found[1]) if found and state == "done" else None
+            looks[name] = TrialLook(state, clean, int(found[2]) if found else 1)
+        return looks
 
     def broken_records(self) -> Iterator[BrokenRecord]:
         """Of everything that counts as done, what cannot be trusted; found by a look at every record.
@@ -228,9 +238,12 @@ class Store:
         """Move what cannot be trusted out of the way, so that it counts as missing; returns where it is now."""
         number = 1 + sum(entry.path.startswith(f"{layout.BROKEN}/{path}.") for entry in self.entries(layout.BROKEN))
         place = f"{layout.BROKEN}/{path}.{number}"
+        self._move(path, place)
+        return place
+
+    def _move(self, path: str, place: str) -> None:
         self.write(place, self.read(path))
         self.delete(path)
-        return place
 
     def usable(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
         """None where it is absent or broken: it is to be made, and written over what is there.
@@ -252,6 +265,7 @@ class Store:
 
 
 CLEAN = re.compile(rb'"(best_validation|best_test|last)_(?:validation|test)_clean_accuracy":([0-9.eE+-]+)')
+METRICS = re.compile(rb'"metrics":({[^{}]*}),"numerics":(\d+)')
 _FOLDERS: dict[type[Record], str] = {
     TrialRecord: layout.TRIALS,
     EvaluationRecord: layout.EVALUATIONS,
@@ -277,9 +291,9 @@ def fault_of(path: str, data: bytes) -> BrokenRecord | None:
     return None
 
 
-def _clean_accuracy(data: bytes) -> float | None:
+def _clean_accuracy(metrics: bytes) -> float | None:
     """Of the weights that the tables show: the best on held-out images, else on test images, else the last."""
-    found = {match[1]: float(match[2]) for match in CLEAN.finditer(data)}
+    found = {match[1]: float(match[2]) for match in CLEAN.finditer(metrics)}
     return next((found[name] for name in (b"best_validation", b"best_test", b"last") if name in found), None)
 
 

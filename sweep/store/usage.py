@@ -33,7 +33,9 @@ def usages(store: Store, study: str, skip: Skip | None = None) -> list[Usage]:
     found = []
     for path, data in store.read_many(store.paths(layout.usage_folder(study))):
         try:
-            found.append(Usage.model_validate(decode(path, data)))
+            # Notes of earlier versions have no checksum.
+            is_old = b'"sha256":' not in data
+            found.append(Usage.model_validate_json(data) if is_old else Usage.model_validate(decode(path, data)))
         except (BrokenRecord, ValidationError) as fault:
             broken = fault if isinstance(fault, BrokenRecord) else BrokenRecord(path, "keys are missing or wrong")
             (skip or _name)(broken)

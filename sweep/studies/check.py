@@ -14,7 +14,7 @@ from sweep.studies.check_evaluation import evaluation_faults
 from sweep.studies.check_parts import as_list, as_mapping, as_whole, missing_radii, norm_of, part_faults
 from sweep.studies.check_search import search_faults
 from sweep.studies.file import Fault, faults_of, merged
-from trainers import composition, registry
+from trainers import composition, declared, registry
 from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import misfit_of, model_names
@@ -162,6 +162,6 @@ def _label(
         yield from missing_radii(own, f"{path}.selection", norm)
     mixes = as_mapping(merged(train, as_mapping(entry, "train")), "augmentation").get("cutmix") is not None
     if mixes and not composition.method_of(str(name)).mixed_labels:
-        able = [one for one in registry.METHODS.names() if registry.METHODS.get(one).mixed_labels]
+        able = [one for one in registry.METHODS.names() if declared.method(one).mixed_labels]
         rule = f"the loss of {name} takes no mixed labels, which cutmix makes; those of {', '.join(able)} do"
         yield Fault(f"{path}.train.augmentation.cutmix", rule, shows_value=False)

@@ -75,7 +75,7 @@ else:  # the settings of each wrapper stand in the entry, under the wrapper's na
     _settings = {name: (registry.WRAPPERS.get(name) | None, wrapper_field(name)) for name in registry.WRAPPERS.names()}
     MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
-Objective = Literal["margin", "pgd", "clean"]
+Objective = Literal["margin", "quick", "pgd", "clean"]
 
 
 class Search(Strict):
@@ -94,7 +94,8 @@ class Search(Strict):
     epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
     pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
     objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
-        "margin", description="accuracy on held-out images: under an attack on margins, under PGD, or clean"
+        "margin",
+        description="accuracy on held-out images: under a short attack on margins, under `quick`, under PGD, or clean",
     )
     pin: bool = Field(False, description="use the study's values alone and search nothing")
     train: dict[str, Any] = Field(

@@ -14,7 +14,7 @@ from sweep.errors import UserError
 from sweep.studies import file as study_file
 from sweep.studies import own
 from sweep.studies.reference import keys
-from trainers import composition, registry
+from trainers import composition, declared, registry
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
 from trainers.spelling import nearest
@@ -71,7 +71,7 @@ def skeleton(
     attack, radius = recipe["attack"], base["evaluation"]["epsilon"]
     held_out = min(1000, facts.train_images // 10)
     meaning = {key.path: key.meaning for key in keys()}
-    title = f"{registry.DATASETS.get(dataset).display}, {registry.NETWORKS.get(network).display}"
+    title = f"{registry.DATASETS.get(dataset).display}, {declared.network(network).display}"
     lines = [
         f"# Run with: {spelled('sweep.run', *option_words(study=str(file), plugin=plugins))}",
         "# All keys: STUDY.md, or python -m sweep.explain",

@@ -55,7 +55,7 @@ def space_faults(method: str, space: Mapping[str, Any]) -> list[str]:
         try:
             values, _ = _read(name, written)
             for value in values:
-                composition.build(method, {name: value})
+                composition.resolved_hyperparameters(method, {name: value})
             _distribution(method, name, written)
         except (ValueError, TypeError) as fault:
             faults.append(str(fault))

@@ -12,7 +12,7 @@ from sweep.store.base import Store
 from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
-from trainers import composition, registry, suites
+from trainers import composition, declared, registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
@@ -146,7 +146,7 @@ def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Man
         inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={
             "dataset": registry.DATASETS.get(study.dataset).display,
-            "model": registry.NETWORKS.get(study.model).display,
+            "model": declared.network(study.model).display,
         },
     )
 

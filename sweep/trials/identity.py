@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
-
-from optuna.distributions import distribution_to_json
 
 import search_spaces
 from sweep.store.encoding import canonical, digest
 from sweep.studies.model import Study
 from sweep.studies.space import search_space
+from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import composition
-from trainers.config import TrialConfig
-
-# Raised whenever code that can move a number changes, so that old records are not taken for new ones.
-NUMERICS_VERSION = 3
+from trainers.config import Recipe, Selection, TrialConfig
 
 
 def trial_hash(config: TrialConfig) -> str:
@@ -37,6 +34,8 @@ def trial_hashes(config: TrialConfig, seeds: Sequence[int]) -> list[str]:
 
 def search_id(study: Study, label: str) -> str:
     """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
+    from optuna.distributions import distribution_to_json  # most studies search nothing
+
     search, config = study.search[label], study.search_config(label, {})
     facts = {
         "config": {**_settings(config), "seed": config.seed},
@@ -54,16 +53,27 @@ def search_id(study: Study, label: str) -> str:
 def _settings(config: TrialConfig) -> dict[str, Any]:
     """All that moves a trial's numbers, its seed aside, each in one spelling."""
     # Absent settings are left out: a new optional one in a later version renames no stored trial.
-    settings = canonical(config.model_dump(mode="json", exclude={"hyperparameters", "seed"}, exclude_none=True))
-    settings["hyperparameters"] = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
-    method, attack = composition.method_of(config.method), settings["recipe"]["attack"]
-    for name in ("start", "mode"):
-        if attack[name] == "method":
-            attack[name] = getattr(method, name)
+    others = {"recipe", "selection", "hyperparameters", "seed"}
+    settings = canonical(config.model_dump(mode="json", exclude=others, exclude_none=True))
+    hyperparameters = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
+    method = composition.method_of(config.method)
+    recipe, selection = _recipe_and_selection(config.recipe, config.selection, method.start, method.mode)
+    return {**settings, "hyperparameters": hyperparameters, "recipe": recipe, "selection": selection}
+
+
+@lru_cache  # thousands of labels that differ in hyperparameters share these
+def _recipe_and_selection(
+    recipe: Recipe, selection: Selection, start: str, mode: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`start` and `mode` are those of the method's own code."""
+    trained, selected = (canonical(one.model_dump(mode="json", exclude_none=True)) for one in (recipe, selection))
+    for name, own in (("start", start), ("mode", mode)):
+        if trained["attack"][name] == "method":
+            trained["attack"][name] = own
     # Selection has the norm of training unless it says otherwise: to say the same changes nothing.
-    if settings["selection"].get("norm") == attack["norm"]:
-        del settings["selection"]["norm"]
-    return dict(settings)
+    if selected.get("norm") == trained["attack"]["norm"]:
+        del selected["norm"]
+    return trained, selected
 
 
 def _number(value: Any) -> Any:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Iterable
 
 from sweep.commands import spelled, store_words
-from sweep.store.base import Store
-from sweep.store.records.trial import TrialRecord
-from sweep.trials.identity import NUMERICS_VERSION
-
-_NUMERICS = re.compile(rb'"numerics":(\d+)')  # read off the bytes: thousands of records would take minutes to parse
+from sweep.store.base import Store, TrialLook
+from sweep.trials.numerics import NUMERICS_VERSION
 
 
-def older_note(store: Store) -> str | None:
+def older_note(store: Store, looks: Iterable[TrialLook]) -> str | None:
     """None where all trials are of this version; what is broken counts as nothing."""
-    found: Counter[int] = Counter()
-    for _, data in store.read_many(store.record_paths(TrialRecord)):
-        written = _NUMERICS.search(data)
-        if written and int(written[1]) < NUMERICS_VERSION:
-            found[int(written[1])] += 1
+    found = Counter(one.numerics for one in looks if one.state != "broken" and one.numerics < NUMERICS_VERSION)
     if not found:
         return None
     versions = ", ".join(str(version) for version in sorted(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sweep import commands, listing
 from sweep.errors import UserError
 from sweep.store import layout
-from sweep.store.base import Skip, Store
+from sweep.store.base import Skip, Store, TrialLook
 from sweep.store.encoding import BrokenRecord
 from sweep.store.leases import held
 from sweep.store.records.evaluation import EvaluationRecord
@@ -150,7 +150,9 @@ class StudyStanding:
         return "\n".join(lines)
 
 
-def standings(store: Store, study: str | None, skip: Skip) -> list[StudyStanding]:
+def standings(
+    store: Store, study: str | None, skip: Skip, looks: Mapping[str, TrialLook] | None = None
+) -> list[StudyStanding]:
     """Of every study in the store, or of the one asked for; records that cannot be read are given to `skip`."""
     broken: list[BrokenRecord] = []
     manifests = store.manifests(broken.append)
@@ -164,7 +166,7 @@ def standings(store: Store, study: str | None, skip: Skip) -> list[StudyStanding
             raise UserError(f"store {store.uri} holds no study yet; start one with: {start}")
         known = ", ".join(sorted(manifests))
         raise UserError(f"store {store.uri} has no study {study!r}{nearest(study, manifests)} known: {known}")
-    now = _Moment(store)
+    now = _Moment(store, store.trial_looks() if looks is None else looks)
     wanted = manifests.values() if study is None else [manifests[study]]
     return [now.study(manifest, skip) for manifest in wanted]
 
@@ -172,8 +174,8 @@ def standings(store: Store, study: str | None, skip: Skip) -> list[StudyStanding
 class _Moment:
     """What the store holds now."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.looks, self.leases = store, store.trial_looks(), held(store)
+    def __init__(self, store: Store, looks: Mapping[str, TrialLook]) -> None:
+        self.store, self.looks, self.leases = store, looks, held(store)
         self.evaluated = set(store.record_paths(EvaluationRecord))
 
     def study(self, manifest: Manifest, skip: Skip) -> StudyStanding:
@@ -204,10 +206,12 @@ class _Moment:
 
     def _state(self, trial: str) -> str:
         running = "running" if layout.trial_lease(trial) in self.leases else "left"
-        return self.looks.get(layout.short(trial), (running, None))[0]
+        look = self.looks.get(layout.short(trial))
+        return running if look is None else look.state
 
     def _near_chance(self, trial: str | None, classes: int | None) -> bool:
-        _, clean = self.looks.get(layout.short(trial or ""), ("", None))
+        look = self.looks.get(layout.short(trial or ""))
+        clean = None if look is None else look.clean_accuracy
         return classes is not None and clean is not None and near_chance(clean, classes)
 
     def _progress(self, trials: Iterable[str]) -> dict[str, Progress]:

@@ -28,7 +28,8 @@ ECHO_SECONDS = 1.0  # `timeout` signals the process and then its group: the seco
 class Stop:
     """The first Ctrl-C (or SIGTERM) asks for a clean stop; the second Ctrl-C ends at once.
 
-    It listens from before Ray starts, and by a thread: Ray may keep the main thread from running any handler.
+    It listens from before Ray starts, and by a thread: Ray puts handlers of its own in place of others, and may keep
+    the main thread from running any.
     """
 
     def __init__(self, command: str = "") -> None:
@@ -58,6 +59,11 @@ class Stop:
         """What a sweep that was asked to stop ends with."""
         return KeyboardInterrupt() if self._lost is None else SweepEnded(f"{self._lost}\n{self._way_on()}")
 
+    def listen(self) -> None:
+        """Once more after others may have set handlers of their own."""
+        for kind in self._before:
+            signal.signal(kind, _leave_it_to_the_thread)
+
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             self._ears = socket.socketpair()
@@ -65,8 +71,7 @@ class Stop:
                 ear.setblocking(False)
             self._wakeup = signal.set_wakeup_fd(self._ears[1].fileno(), warn_on_full_buffer=False)
             self._before = {kind: signal.getsignal(kind) for kind in KINDS}
-            for kind in KINDS:
-                signal.signal(kind, _leave_it_to_the_thread)
+            self.listen()
             threading.Thread(target=self._listen, args=(self._ears[0],), name="signals", daemon=True).start()
         return self
 

@@ -18,7 +18,7 @@ from sweep.store.base import Store
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.trials.cost import epochs, training_cost
-from sweep.trials.identity import NUMERICS_VERSION
+from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig

@@ -46,6 +46,7 @@ CODES = {
     **{"driver": (-9,), "group": (-9,), "worker": (0,), "STOP": (0,), "agent": (0, 1), "raylet": (1,), "gcs": (1,)},
     **{name: (130,) for name in ("TERM", "INT", "group-TERM", "group-INT")},
 }
+STARTED = 15  # the place of a process's start among the words of its state, after its session
 STARTING = 0.15  # of all moments lie before the first record
 START_SECONDS = 6.0  # of Ray, on a quiet machine
 # When the driver was killed, Ray's two agents tell a head that is gone of their raylet's end: a request of a minute.
@@ -165,18 +166,21 @@ def _nothing_left(result: Result, session: int) -> None:
 
 
 def _members(session: int) -> list[int]:
-    """Processes that a run started, however deep, also when it is gone: it leads a session of its own."""
+    """Processes that a run started, however deep, also when it is gone: it leads a session of its own.
+
+    The oldest first: what a raylet forks bears its name for a moment.
+    """
     found = []
     for place in Path("/proc").iterdir():
         if not place.name.isdecimal():
             continue
         try:
-            state, _, _, leader, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+            state, _, _, leader, *more = (place / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if state != "Z" and int(leader) == session:
-            found.append(int(place.name))
-    return found
+            found.append((int(more[STARTED]), int(place.name)))
+    return [pid for _, pid in sorted(found)]
 
 
 def _kill(pid: int) -> None:

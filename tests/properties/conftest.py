@@ -1,9 +1,17 @@
-"""Profiles of hypothesis: `quick`, always the same, in `make test`; `--hypothesis-profile=campaign` for thousands."""
+"""How many examples: 25 of each property in `make test`, always the same; ROBUSTSWEEP_EXAMPLES=720: ten thousand."""
+
+import os
 
 from hypothesis import HealthCheck, settings
 
-COMMON = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+ASKED = os.environ.get("ROBUSTSWEEP_EXAMPLES")
 
-settings.register_profile("quick", max_examples=25, derandomize=True, **COMMON)
-settings.register_profile("campaign", max_examples=700, **COMMON)
-settings.load_profile("quick")
+settings.register_profile(
+    "properties",
+    max_examples=int(ASKED or 25),
+    derandomize=ASKED is None,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("properties")

@@ -10,7 +10,8 @@ from hand_made import QuickStore, add_diagnostics, add_evaluation, add_trial, tr
 
 from sweep.store.records.manifest import PlannedCell, PlannedSearch
 from sweep.store.records.search import CandidateEntry, SearchRecord
-from sweep.store.verdicts import pack
+from sweep.store.records.transfer import Transfer
+from sweep.store.verdicts import pack, pack_distances
 from tests import records
 from trainers.config import TrialConfig
 
@@ -65,8 +66,12 @@ def write_store(
     components: bool = True,
     search: bool = True,
     failed: tuple[tuple[str, int], ...] = (("mma", 2),),
+    transfers: bool = False,
 ) -> QuickStore:
-    """One study with the given methods; `failed` lists (label, seed) of trials that broke."""
+    """One study with the given methods; `failed` lists (label, seed) of trials that broke.
+
+    With `transfers` the counterexamples of every model were tried on all others.
+    """
     store = QuickStore(folder)
     methods = METHODS if methods is None else methods
     cells, configs = [], {}
@@ -83,6 +88,8 @@ def write_store(
             _write_trial(store, name, trial, label, seed, config, entry, broken=(label, seed) in failed)
             if (label, seed) not in failed:
                 _write_evaluations(store, trial, label, seed, entry, components)
+                if transfers:
+                    _write_transfers(store, name, trial, label, seed, list(methods), seeds)
                 if diagnostics:
                     _write_diagnostics(store, trial, seed, entry)
     searches = [PlannedSearch(label=label, id=f"{name}-{label}") for label in ("sovr", "tsovr")] if search else []
@@ -162,6 +169,7 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
         accuracies |= {"apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.7, "square": (aa + clean) / 2 - 8}
         drops = {"0.1": 6, "1": 0, "10": 0.5, "100": 4}
         accuracies |= {f"logit-scaling-{a}": max(0, pgd - d * (pgd - aa) / 5) for a, d in drops.items()}
+        accuracies["curve"] = aa
     for attack, accuracy in accuracies.items():
         share = max(0.0, accuracy + rng.normal(0, 0.4)) / 100
         warnings = ["square found more than the others: gradient masking?"] if label == "gairat" else []
@@ -169,7 +177,38 @@ def _write_evaluations(store, trial, label, seed, entry, components: bool) -> No
         if attack == "autoattack":
             steps = {"clean": clean, "apgd-ce": pgd - 1.5, "apgd-t": aa + 0.2, "fab-t": aa + 0.1, "square": aa}
             facts["phases"] = {step: pack(records.first_survive(left / 100, IMAGES)) for step, left in steps.items()}
+        if attack == "curve":
+            facts["distances"] = pack_distances(_distances(share, clean / 100))
         add_evaluation(store, trial, attack, share, **facts)
+
+
+def _write_transfers(store, study, trial, label, seed, labels, seeds) -> None:
+    """A few images fall to each other model, beyond what AutoAttack broke now and then."""
+    rng = _rng(label, seed, "transfers")
+    tried = records.first_survive(0.7, IMAGES)
+    found = [
+        Transfer(
+            trial=trial_hash(study, other, number),
+            checkpoint="best_test",
+            attack="autoattack",
+            sha256="d" * 64,
+            images=IMAGES,
+            right=320,
+            tried=pack(tried),
+            fooled=pack(tried & (rng.random(IMAGES) < (0.01 if other == "st" else 0.1))),
+        )
+        for other in labels
+        for number in seeds
+        if (other, number) != (label, seed)
+    ]
+    store.write_record(records.transfer_record(trial, transfers=tuple(found)))
+
+
+def _distances(share: float, clean: float) -> np.ndarray:
+    """The later an image, the nearer; those beyond `clean` are wrong as they are."""
+    survived, right = (records.first_survive(one, IMAGES) for one in (share, clean))
+    falling = np.linspace(1, 0, IMAGES, endpoint=False)
+    return np.where(right, np.where(survived, 8 / 255 * (1.01 + falling), 8 / 255 * falling), 0.0)
 
 
 def _write_diagnostics(store, trial, seed, entry) -> None:

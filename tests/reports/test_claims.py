@@ -10,6 +10,7 @@ from reports.claims import judge as claims
 from reports.claims import margins as margin_rules
 from reports.claims.calculations import CALCULATIONS
 from reports.claims.kinds import KINDS
+from reports.claims.question import Part
 from reports.claims.sources import InPrint, Seeds
 from reports.diff import text_in_print
 from reports.page.page import write_page
@@ -206,6 +207,19 @@ def test_parts_of_which_most_are_enough_are_corrected_and_parts_that_all_must_ho
     most = claim("weighted-tend-to-fall", at=at, **weighted)
     assert most.verdict == "undecided"
     assert "after Holm over the parts" in most.parts[0].evidence
+
+
+def test_a_claim_about_most_settings_is_refuted_by_most_of_them_and_not_by_the_few_that_were_run():
+    def verdict_of(refuted, open_ones):
+        parts = [Part("", "does not hold", "")] * refuted + [Part("", "not run", "")] * open_ones
+        return claims.Claim("id", "1", "text", "most", tuple(parts), claims.Rule("", "")).verdict
+
+    assert [verdict_of(1, 3), verdict_of(2, 2), verdict_of(3, 1), verdict_of(1, 0)] == [
+        "undecided",
+        "does not hold",
+        "does not hold",
+        "does not hold",
+    ]
 
 
 def test_a_part_refutes_a_claim_about_all_only_after_holm():

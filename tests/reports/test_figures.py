@@ -39,7 +39,7 @@ def figure_style():
 @pytest.fixture(scope="module")
 def full_store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    synthetic.write_store(folder, methods=EVERYTHING, failed=(("gairat", 2),))
+    synthetic.write_store(folder, methods=EVERYTHING, failed=(("gairat", 2),), transfers=True)
     return folder
 
 
@@ -63,8 +63,8 @@ def test_every_figure_is_drawn_twice_with_the_same_bytes(full_store, tmp_path):
     assert [entry.name for entry in entries if not entry.files] == []
     assert all(entry.caption and entry.title for entry in entries)
     assert {entry.width for entry in entries} == {style.FULL, style.HALF}
-    assert {entry.name for entry in entries if entry.narrow} == {"hero", "overfitting"}
-    assert len(first) == 2 * (len(entries) + 2) + 1
+    assert {entry.name for entry in entries if entry.narrow} == {"hero", "overfitting", "transfer", "curve"}
+    assert len(first) == 2 * (len(entries) + 4) + 1
     for path in first:
         if path.suffix == ".svg":
             ElementTree.parse(path)

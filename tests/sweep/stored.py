@@ -13,7 +13,8 @@ from sweep.store.records.trial import Checkpoint, TrialRecord
 from sweep.store.verdicts import pack
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, evaluation_attacks
-from sweep.trials.identity import NUMERICS_VERSION, search_id
+from sweep.trials.identity import search_id
+from sweep.trials.numerics import NUMERICS_VERSION
 
 WEIGHTS = b"w" * 100
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()

@@ -24,7 +24,7 @@ from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from tests import records as made
 from tests.patience import patience
-from tests.sweep.tiny_study import tiny
+from tests.sweep.tiny_study import TINY, tiny
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,7 +129,7 @@ def test_a_sweep_that_is_stopped_and_then_killed_goes_on_to_the_same_tables(undi
 
     process = start(folder / "tiny.yaml", store, tmp_path / "reports")
     wait_for(lambda: records(store) >= 1)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
     output, _ = process.communicate(timeout=patience(120))
     assert process.returncode == 130, output
     assert "Traceback" not in output and "to go on: python -m sweep.run" in output
@@ -161,6 +161,19 @@ def test_a_stop_while_ray_starts_is_heard(tmp_path, kind):
     output, _ = process.communicate(timeout=patience(90))
     assert process.returncode == 130, output
     assert "Traceback" not in output and records(tmp_path / "store") == 0
+
+
+@pytest.mark.timeout(200)
+def test_a_terminated_group_ends_with_the_command_to_go_on(tmp_path):
+    """As `timeout` and `scancel` do: Ray's own processes get the signal too."""
+    tiny(tmp_path, methods={"at": {}}, search=None, train={**TINY["train"], "epochs": 20_000})
+    store = tmp_path / "store"
+    process = start(tmp_path / "tiny.yaml", store, tmp_path / "reports")
+    wait_for(lambda: list(store.glob("trials/*/resume.pt")))
+    os.killpg(process.pid, signal.SIGTERM)
+    output, _ = process.communicate(timeout=patience(60))
+    assert process.returncode == 130 and "Traceback" not in output, output
+    assert "to go on: python -m sweep.run" in output and not held(open_store(store))
 
 
 def test_a_folder_that_cannot_hold_the_tables_is_refused_before_anything_is_trained(tmp_path):

@@ -158,7 +158,7 @@ STAND_INS = {  # of Slurm's commands: what they were asked goes to a file
     "scontrol": 'case "$1" in show) echo n1;; write) cp "$0" "$4";; *) echo "$@" >> said;; esac',
     "sbatch": 'echo "sbatch $*" >> said; echo 43',
     "scancel": 'echo "scancel $*" >> said',
-    "srun": 'trap "kill $!; exit 130" TERM; sleep {seconds} & wait $!; exit {code}',
+    "srun": "trap 'kill $!; exit 130' TERM; sleep {seconds} & echo srun >> said; wait $!; exit {code}",
 }
 
 
@@ -181,7 +181,9 @@ def test_a_job_submits_its_successor_and_takes_it_back_when_nobody_is_to_go_on(
     job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     if asked:
         assert "job 43 goes on where this one ends" in job.stdout.readline()
-        time.sleep(0.5)
+        end = time.monotonic() + patience(20)
+        while "srun" not in (tmp_path / "said").read_text() and time.monotonic() < end:
+            time.sleep(0.05)
         job.send_signal(signal.SIGUSR1)
     job.wait(patience(20))
     job.stdout.close()

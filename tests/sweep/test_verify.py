@@ -77,11 +77,11 @@ def test_an_honest_store_is_confirmed(store, capsys):
     percent = f"{100 * record.accuracy:.1f} %"
     assert "tiny: AT seed 0, best_validation" in said
     assert (
-        f"PGD-5 {percent} (ε=0.1): {kept} of {kept} counterexamples confirmed; at most {percent} robust; "
-        "the rest was not broken by PGD-5"
+        f"PGD-5 {percent} (ε=0.1, {IMAGES} images): {kept} of {kept} counterexamples confirmed; "
+        f"at most {percent} robust; the rest was not broken by PGD-5"
     ) in said
     clean = evaluation(store, "clean")
-    assert f"Clean {100 * clean.accuracy:.1f} %: confirmed on {IMAGES} images" in said
+    assert f"Clean {100 * clean.accuracy:.1f} % ({IMAGES} images): confirmed" in said
     assert said.endswith("3 checks: 3 confirmed\n")
 
 
@@ -163,6 +163,21 @@ def test_one_changed_verdict_is_found_though_the_checksum_is_right(store, capsys
     assert code == 1 and f"FAILED: {expected[towards]}" in said
 
 
+@pytest.mark.parametrize("name", ["pgd-5", "apgd-ce"])
+def test_an_image_that_is_wrong_when_clean_proves_no_robustness(store, capsys, name):
+    """PGD may turn such an image right by chance, which is no contradiction; AutoAttack never attacks it."""
+    record = evaluation(store, name)
+    verdicts = record.survivors
+    verdicts[np.flatnonzero(~unpack(record.clean, IMAGES))[0]] = True
+    store.write_record(record.model_copy(update={"verdicts": pack(verdicts), "accuracy": float(verdicts.mean())}))
+    code, said = verify(store, capsys)
+    if name == "pgd-5":
+        assert code == 0 and "1 images that are wrong when clean count as robust" in said
+        assert f"at most {100 * (verdicts.sum() - 1) / IMAGES:.1f} % robust" in said
+    else:
+        assert code == 1 and "FAILED: its verdicts are not those after its last phase" in said
+
+
 @pytest.mark.parametrize("checksum", ["left", "made right"])
 def test_one_changed_weight_is_found(store, capsys, checksum):
     record = evaluation(store)
@@ -232,6 +247,26 @@ def test_code_of_a_store_is_not_run(store, capsys, tmp_path):
     store.write_record(trial.model_copy(update={"config": config}))
     code, said = verify(store, capsys)
     assert code == 0 and "a model of its user's own" in said and not mark.exists()
+
+
+def test_odd_words_of_a_record_are_no_traceback(store, capsys):
+    """Whatever an author wrote where only a hash of it is checked."""
+    record = evaluation(store, "apgd-ce")
+    odd = {"components": [["apgd-ce"], 5, {}], "norm": "l7", "images": "all"}
+    for key, value in odd.items():
+        changed = record.model_copy(update={"attack": {**record.attack, key: value}})
+        store.write_record(changed)
+    code, said = verify(store, capsys)
+    assert code == 1 and "its norm is 'l7'" in said and "images 'all' are not among" in said
+
+
+def test_a_number_without_a_ball_is_not_shown_as_robustness(store, capsys):
+    """Under an attack's name with radius zero the clean accuracy is all that there is."""
+    record = evaluation(store, "clean")
+    attack = {**record.attack, "name": "autoattack", "kind": "autoattack"}
+    store.write_record(record.model_copy(update={"attack": attack}))
+    _, said = verify(store, capsys)
+    assert f"AutoAttack {100 * record.accuracy:.1f} % (ε=0, {IMAGES} images): confirmed\n" in said
 
 
 def test_an_unknown_study_is_one_message(store, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from trainers import registry
+from trainers import declared, registry
 from trainers.network import Shape, Statistics
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def model_names() -> list[str]:
 
 def shape_fault(name: str, shape: Shape) -> str | None:
     """Why the network cannot take images of this shape (C, H, W), if it cannot."""
-    fault = registry.NETWORKS.get(name).fault(shape)
+    fault = declared.network(name).fault(shape)
     return fault and f"{name} {fault}"
 
 

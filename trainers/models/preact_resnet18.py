@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_sides
+from trainers.network import Architecture, Shape, Statistics
 from trainers.normalization import Normalized
 
 
@@ -53,4 +53,4 @@ class PreActResNet18(Normalized):
         return self.linear(features.flatten(1))
 
 
-preact_resnet18 = Architecture(PreActResNet18, display="PreActResNet-18", fault=takes_sides(8))
+preact_resnet18 = Architecture(PreActResNet18, display="PreActResNet-18", least=8)

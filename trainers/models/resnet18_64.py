@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_sides
+from trainers.network import Architecture, Shape, Statistics
 from trainers.normalization import Normalized
 
 
@@ -52,4 +52,4 @@ class ResNet18(Normalized):
         return self.linear(F.avg_pool2d(features, features.shape[2:]).flatten(1))
 
 
-resnet18_64 = Architecture(ResNet18, display="ResNet-18", fault=takes_sides(16))
+resnet18_64 = Architecture(ResNet18, display="ResNet-18", least=16)

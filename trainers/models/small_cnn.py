@@ -33,8 +33,4 @@ class SmallCNN(Normalized):
         return self.fc2(F.relu(self.fc1(features.flatten(1)), inplace=True))
 
 
-def takes_even_sides(shape: Shape) -> str | None:
-    return f"takes images with even sides, not {shape[1]}x{shape[2]}" if shape[1] % 2 or shape[2] % 2 else None
-
-
-small_cnn = Architecture(SmallCNN, display="small CNN", fault=takes_even_sides)
+small_cnn = Architecture(SmallCNN, display="small CNN", multiple=2)

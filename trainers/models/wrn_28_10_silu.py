@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.models.wrn_34_10 import initialize_fan_out
-from trainers.network import Architecture, Shape, Statistics, takes_sides
+from trainers.network import Architecture, Shape, Statistics
 from trainers.normalization import Normalized
 
 _MOMENTUM = 0.01
@@ -75,4 +75,4 @@ class WideResNetSilu(Normalized):
         return self.logits(features.flatten(1))
 
 
-wrn_28_10_silu = Architecture(WideResNetSilu, display="WRN-28-10 (SiLU)", fault=takes_sides(8, multiple=4))
+wrn_28_10_silu = Architecture(WideResNetSilu, display="WRN-28-10 (SiLU)", least=8, multiple=4)

@@ -7,7 +7,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_sides
+from trainers.network import Architecture, Shape, Statistics
 from trainers.normalization import Normalized
 
 
@@ -73,4 +73,4 @@ def initialize_fan_out(model: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-wrn_34_10 = Architecture(WideResNet34x10, display="WRN-34-10", fault=takes_sides(8))
+wrn_34_10 = Architecture(WideResNet34x10, display="WRN-34-10", least=8)

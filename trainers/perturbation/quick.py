@@ -103,12 +103,9 @@ class Search:
         before = points
         targets = None if one.rank is None else self.targets[rows, one.rank]
         for step in range(one.steps + 1):
-            logits, margins, slopes = self._ascent(points, rows, targets, last=step == one.steps)
-            lead = logits.amax(dim=1) - logits.gather(1, self.labels[rows, None]).squeeze(1)
-            wrong = logits.argmax(dim=1) != self.labels[rows]
-            if bool(wrong.any()):
-                self.found[rows[wrong]] = points[wrong]
-            left = ~(lead > CLEARLY * logits.abs().amax(dim=1))
+            logits, margins, slopes = ascent(self.model, points, self.labels[rows], targets, last=step == one.steps)
+            wrong, left = logits.argmax(dim=1) != self.labels[rows], ~clearly_wrong(logits, self.labels[rows])
+            self.found[rows[wrong]] = points[wrong]
             self.standing[rows[~left]] = False
             if slopes is None:
                 return
@@ -127,21 +124,25 @@ class Search:
             moved = stepped + (points - before - (stepped - points)) * share
             before, points = points, self.norm.project(images, moved, self.epsilon)
 
-    def _ascent(
-        self, points: Tensor, rows: Tensor, targets: Tensor | None, last: bool
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Logits, the margin of each point and its slope; after the last step nobody asks for the slope."""
-        inputs = points.detach().requires_grad_(not last)
-        labels = self.labels[rows]
-        with torch.set_grad_enabled(not last):
-            logits = self.model(inputs)
-            others = without_label(logits, labels).amax(dim=1) if targets is None else _of(logits, targets)
-            margins = others - _of(logits, labels)
-            slopes = None if last else torch.autograd.grad(margins.sum(), inputs)[0]
-        return logits.detach(), margins.detach(), slopes
-
     def _steepness(self, slopes: Tensor) -> Tensor:
         return self.norm.dual(slopes.flatten(1)).clamp(min=TINY)
+
+
+def ascent(
+    model: nn.Module, points: Tensor, labels: Tensor, targets: Tensor | None, last: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits, each point's margin to its target or to the leading wrong class, and its slope unless it is the last."""
+    inputs = points.detach().requires_grad_(not last)
+    with torch.set_grad_enabled(not last):
+        logits = model(inputs)
+        others = without_label(logits, labels).amax(dim=1) if targets is None else _of(logits, targets)
+        margins = others - _of(logits, labels)
+        slopes = None if last else torch.autograd.grad(margins.sum(), inputs)[0]
+    return logits.detach(), margins.detach(), slopes
+
+
+def clearly_wrong(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.amax(dim=1) - _of(logits, labels) > CLEARLY * logits.abs().amax(dim=1)
 
 
 def _of(logits: Tensor, classes: Tensor) -> Tensor:

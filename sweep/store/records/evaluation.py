@@ -6,14 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Provenance, Record
-from sweep.store.verdicts import count_true, packed, unpack
+from sweep.store.verdicts import count_true, packed, unpack, unpack_distances
+from trainers.values import as_float
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class KeptFile(Part):
@@ -39,6 +42,9 @@ class EvaluationRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
     counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
+    distances: str | None = (
+        None  # how far from each image the model was fooled, of an attack that looks for the nearest
+    )
 
     @cached_property
     def path(self) -> str:
@@ -59,6 +65,12 @@ class EvaluationRecord(Provenance, Record):
     def survivors(self) -> np.ndarray:
         return unpack(self.verdicts, self.images)
 
+    @property
+    def fooled_at(self) -> np.ndarray:
+        """The distance of each image from what fooled the model, of a record that has them."""
+        assert self.distances is not None
+        return unpack_distances(self.distances, self.images)
+
     @cached_property
     def clean_accuracy(self) -> float | None:
         return None if self.clean is None else count_true(self.clean, self.images) / self.images
@@ -71,7 +83,18 @@ class EvaluationRecord(Provenance, Record):
         for bits in (self.clean, *self.phases.values()):
             if bits is not None:
                 packed(bits, self.images)
+        self._distances_are_those_of_the_verdicts()
         return self
+
+    def _distances_are_those_of_the_verdicts(self) -> None:
+        if self.distances is None:
+            return
+        distances = self.fooled_at
+        if self.clean is not None and ((distances == 0) & unpack(self.clean, self.images)).any():
+            raise ValueError("a right image at distance 0 from what fools the model")
+        radius = as_float(str(self.attack.get("epsilon", "0")))
+        if ((distances < radius) & self.survivors).any():
+            raise ValueError("an image is robust at a radius within which it was fooled")
 
 
 class ShardRecord(Provenance, Record):
@@ -87,6 +110,7 @@ class ShardRecord(Provenance, Record):
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     counterexamples: str | None = None  # their file in base64, empty where no image fell; None where none are kept
+    distances: str | None = None
 
     @property
     def path(self) -> str:
@@ -102,6 +126,8 @@ class ShardRecord(Provenance, Record):
         for bits in (self.correct, self.clean):
             if bits is not None:
                 packed(bits, self.last - self.first)
+        if self.distances is not None:
+            unpack_distances(self.distances, self.last - self.first)
         return self
 
 

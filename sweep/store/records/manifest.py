@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -72,7 +73,7 @@ class Manifest(Record):
     def path(self) -> str:
         return layout.manifest(self.name)
 
-    @property
+    @cached_property
     def evaluation(self) -> PlannedEvaluation:
         return PlannedEvaluation.model_validate(self.study.get("evaluation") or {})
 

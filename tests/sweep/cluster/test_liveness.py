@@ -24,7 +24,8 @@ RUN = """
 import sys
 from sweep import cli
 from sweep.cluster import liveness
-liveness.LOST_SECONDS = 5.0
+from sweep.work import stopping
+liveness.LOST_SECONDS, stopping.PATIENCE_SECONDS = 5.0, 3.0
 sys.argv = ["sweep", "run", *sys.argv[1:]]
 cli.main()
 """

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import sys
 import time
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from sweep import cli
-from sweep.evaluation.asked import evaluation
+from sweep.evaluation import scores
+from sweep.evaluation.asked import evaluation, evaluations_of
 from sweep.evaluation.items import conclude, open_items, run_item
 from sweep.store import layout
 from sweep.store.folder import FolderStore
@@ -21,6 +23,8 @@ from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
 from sweep.store.verdicts import unpack
 from sweep.store.verification import Verification
+from sweep.studies.model import Study
+from sweep.trials.cells import expand
 from tests import records
 from tests.trainers.tiny import tiny_problem
 from trainers import counterexamples
@@ -226,3 +230,19 @@ def test_a_plugin_attack_with_images_of_its_own_has_them_by_itself(problem):
     found = evaluate_phase(model, images, labels, attack, "", indices=torch.arange(IMAGES), counterexamples=True)
     assert np.array_equal(found.counterexamples.indices, np.flatnonzero((found.clean & ~found.correct).numpy()))
     assert len(found.counterexamples)
+
+
+def test_a_study_and_the_command_leave_them_out_without_another_name(monkeypatch, tmp_path):
+    plain, without = (
+        Study.load("digits", methods=("at",), seeds=[0], overrides=(f"evaluation.counterexamples={value}",))
+        for value in ("true", "false")
+    )
+    kept, left = (evaluations_of(study, expand(study)[0]) for study in (plain, without))
+    assert all(one.counterexamples for one in kept) and not any(one.counterexamples for one in left)
+    assert [one.record for one in kept] == [one.record for one in left]
+    seen = []
+    monkeypatch.setattr(scores, "scores", lambda store, options, say: seen.append(options) or sys.exit(0))
+    for words in ([], ["--no-counterexamples"]):
+        with pytest.raises(SystemExit):
+            cli.main(["evaluate", "--checkpoint", "net.pt", "--store", str(tmp_path), *words])
+    assert [one.counterexamples for one in seen] == [True, False]

@@ -92,5 +92,7 @@ def test_a_budget_holds_over_drivers_at_once_and_one_after_the_other(tmp_path, c
     faults: list[BrokenRecord] = []
     assert len(usages(store, "tiny", faults.append)) == 2
     assert [fault.path for fault in faults] == [layout.usage("tiny", name) for name in ("cut", "flipped", "other")]
-    assert Budget(store, "tiny", 2.0, lambda: 0.0).may_start()
+    store.write(layout.usage("tiny", "before"), b'{"driver": "b", "device_seconds": 3600.0}')
+    assert len(usages(store, "tiny", faults.append)) == 3  # it is from before there were checksums
+    assert not Budget(store, "tiny", 2.0, lambda: 0.0).may_start()
     assert "usage/tiny/flipped.json: its checksum" in capsys.readouterr().err

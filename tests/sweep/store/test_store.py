@@ -99,7 +99,8 @@ def test_addresses_that_cannot_be_stores_are_refused(tmp_path):
         existing_store(tmp_path / "none")
 
 
-def test_a_missing_bucket_and_a_dead_service_are_named(endpoint):
+def test_a_missing_bucket_and_a_dead_service_are_named(endpoint, monkeypatch):
+    monkeypatch.setattr("sweep.store.s3.PAUSE_SECONDS", 0.01)
     with pytest.raises(UserError, match="no bucket 'elsewhere'"):
         open_store(f"s3://elsewhere/x?endpoint_override={endpoint}")
     with pytest.raises(UserError, match="could not open the bucket"):

@@ -20,6 +20,8 @@ stopping.PATIENCE_SECONDS = float(sys.argv[1])
 stop = stopping.Stop("python -m sweep.run --study mine")
 stop.last_acts += [lambda: 1 / 0, lambda: print("lease released", flush=True)]
 with stop:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))  # as Ray does
+    stop.listen()
     print("in", flush=True)
 """
 WORKS = "    while not stop.asked(): time.sleep(0.01)\nprint('ended cleanly', flush=True)\n"

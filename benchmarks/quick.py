@@ -1,0 +1,140 @@
+"""`quick` beside AutoAttack: accuracy, images on which they differ, and the passes of both, model by model.
+
+    python -m benchmarks.quick [--data-dir data] [--store STORE] [--images 100] [--factors 1 0.5]
+
+A pass is one image through the network, forwards or backwards, as either attack really makes them: images that have
+fallen are in none. The models are those of a finished store, if one is given, and networks that are trained here for
+some seconds (_victims.py). `--factors` are of the radius at which each model was trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks._victims import VICTIMS
+from sweep.evaluation.checkpoints import trial_parts
+from sweep.store.opening import open_store
+from sweep.store.records.manifest import Manifest
+from trainers.attack import times
+from trainers.attacks import parse
+from trainers.evaluate import evaluate_attack, pixels, ready
+
+LIMITS = {"points": 0.3, "passes": 0.2}
+RESULTS = Path(__file__).parent / "results" / "quick.json"
+Model = tuple[str, nn.Module, Tensor, Tensor, str]
+
+
+class Passes:
+    forwards = backwards = 0
+
+    @property
+    def all(self) -> int:
+        return self.forwards + self.backwards
+
+
+@contextmanager
+def counted(model: nn.Module) -> Iterator[Passes]:
+    """Each backward pass is seen where it reaches the images, as often as it does."""
+    passes = Passes()
+
+    def arrived(gradient: Tensor) -> None:
+        passes.backwards += len(gradient)
+
+    def called(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        passes.forwards += len(inputs[0])
+        if inputs[0].requires_grad:
+            inputs[0].register_hook(arrived)
+
+    hook = model.register_forward_pre_hook(called)
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
+def stored(uri: str, data_dir: str) -> Iterator[Model]:
+    """The headline checkpoints of a store's trials, each at the radius of its study."""
+    store = open_store(uri)
+    for manifest in store.records(Manifest, store.record_paths(Manifest)):
+        for cell in manifest.cells:
+            record = store.trial_record(cell.trial) if cell.trial else None
+            if record is not None and manifest.checkpoint in record.checkpoints:
+                model, images, labels = trial_parts(uri, record.trial, manifest.checkpoint, data_dir, "cpu")
+                yield f"{manifest.name} {cell.label}", model, images, labels, manifest.evaluation.epsilon
+
+
+def trained(names: list[str], data_dir: str) -> Iterator[Model]:
+    for name in names:
+        victim = VICTIMS[name]
+        model, images, labels = victim.trained(data_dir)
+        yield name, ready(model, "cpu"), images[: victim.attacked], labels[: victim.attacked], victim.epsilon
+
+
+def compared(name: str, model: nn.Module, images: Tensor, labels: Tensor, epsilon: str) -> dict[str, Any]:
+    found, passes = {}, {}
+    for attack in ("autoattack", "quick"):
+        described = parse(attack, epsilon=epsilon, batch_size=len(images))
+        with counted(model) as count:
+            found[attack] = evaluate_attack(model, images, labels, described, batch_size=len(images)).correct
+        passes[attack] = count.all
+    reference, ours = found["autoattack"], found["quick"]
+    return {
+        "model": name,
+        "epsilon": epsilon,
+        "images": len(images),
+        "autoattack": 100 * float(reference.float().mean()),
+        "quick": 100 * float(ours.float().mean()),
+        "missed": int((ours & ~reference).sum()),
+        "more": int((reference & ~ours).sum()),
+        "passes": passes["quick"] / passes["autoattack"],
+    }
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """One image is allowed where the share of a single one is more than the limit."""
+    weaker = row["quick"] - row["autoattack"]
+    allowed = max(LIMITS["points"], 100.5 / row["images"])
+    return "ok" if weaker <= allowed and row["passes"] <= LIMITS["passes"] else "MISSED"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--store", help="a finished store with weights")
+    parser.add_argument("--images", type=int, default=100, help="of each stored model")
+    parser.add_argument("--factors", type=Fraction, nargs="+", default=[Fraction(1)])
+    parser.add_argument("--victims", nargs="*", choices=VICTIMS, default=["CNN"])
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    print("| model | ε | images | AutoAttack | quick | difference | missed | broken besides | passes | |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    models = [*(stored(options.store, options.data_dir) if options.store else ())]
+    for name, model, images, labels, epsilon in [*models, *trained(options.victims, options.data_dir)]:
+        part = slice(0, options.images)
+        for factor in options.factors:
+            radius = times(epsilon, factor)
+            row = compared(name, model, pixels(images[part], "cpu"), labels[part], radius)
+            rows.append(row)
+            print(
+                f"| {name} | {radius} | {row['images']} | {row['autoattack']:.1f} | {row['quick']:.1f} "
+                f"| {row['quick'] - row['autoattack']:+.1f} | {row['missed']} | {row['more']} | {row['passes']:.3f} "
+                f"| {verdict(row)} |",
+                flush=True,
+            )
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
