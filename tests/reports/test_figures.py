@@ -208,7 +208,8 @@ def test_a_figure_of_several_studies_needs_two_and_says_which_are_not_stored(tmp
     draw_all(results_of(tmp_path / "store"), tmp_path / "out", pdf=False)
     (entry,) = [one for one in read_index(tmp_path / "out") if one.study is None and one.name not in PAPER.theory]
     assert entry.name == "trade_off_combinations" and len(entry.files) == 2
-    assert "Not in the store: cifar10_seat, cifar10_ddpm (`python -m sweep.run --study cifar10_seat`)" in entry.caption
+    command = "python -m sweep.run --study cifar10_seat --store "
+    assert f"Not in the store: cifar10_seat, cifar10_ddpm (`{command}" in entry.caption
     assert entry.caption.endswith("(Figure 7 of the paper.)")
 
 

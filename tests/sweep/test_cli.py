@@ -49,7 +49,7 @@ def test_help_lists_studies_and_examples():
     found = run("run", "--help").stdout
     for name, title in studies.titles().items():
         assert f"{name} " in found and title in found
-    assert "sweep run --study cifar10_rn18 --dry-run" in found
+    assert "python -m sweep.run --study cifar10_rn18 --dry-run" in found
 
 
 @pytest.mark.parametrize("module", ["sweep", *(f"sweep.{name}" for name in ALONE), "reports"])
