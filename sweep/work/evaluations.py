@@ -99,8 +99,8 @@ class OpenEvaluations:
         for place, one in enumerate(self.waiting):
             if one.not_before > now or not may_begin(one) or self.leases.is_refused(one.lease):
                 continue
-            theirs = self.ready.rank(one.trial) > 0
-            if (theirs and self._is_done(one)) or self.leases.take(one.lease):
+            is_uncertain = self.ready.rank(one.trial) > 0 or not one.is_trained
+            if (is_uncertain and self._is_done(one)) or self.leases.take(one.lease):
                 del self.waiting[place]
                 self.count -= len(one.missing)
                 if not self.leases.has(one.lease):

@@ -28,7 +28,7 @@ from sweep.work.tasks import DiagnosisTask, Training
 from trainers.chance import near_chance
 from trainers.data import dataset_facts
 
-BUSY_LOOK_SECONDS = 600.0  # how old the knowledge of others' leases may be while there is work of one's own
+BUSY_LOOK_SECONDS = 300.0  # how old the knowledge of others' leases may be while there is work of one's own
 
 
 def learned_nothing(record: TrialRecord) -> bool:

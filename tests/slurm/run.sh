@@ -64,6 +64,7 @@ socket="$work/munge/socket"
 munged --force --foreground --key-file="$work/munge/key" --socket="$socket" --pid-file="$work/munge/pid" \
   --log-file="$work/munge/log" --seed-file="$work/munge/seed" > "$work/munge/out" 2>&1 &
 started+=($!)
+disown  # killed at the end, which is nothing to report
 
 cat > "$work/slurm.conf" <<CONF
 ClusterName=robustsweep
@@ -97,6 +98,7 @@ printf '127.0.0.1 localhost\n10.213.7.1 controller\n10.213.7.11 n1\n10.213.7.12 
 hosts='mount --bind "$0/hosts" /etc/hosts'
 unshare --mount --uts bash -c "hostname controller; $hosts"' && exec "$@"' "$work" slurmctld -D > "$work/out" 2>&1 &
 started+=($!)
+disown
 for node in n1 n2; do
   # bash stays as the first process of the namespace: it collects the dead, for which slurmd would wait in vain.
   # /tmp and shared memory are the node's own too: Ray keeps its sockets and its objects there.
@@ -104,6 +106,7 @@ for node in n1 n2; do
     bash -c "hostname $node; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; $hosts"'; "$@" & wait $!' \
     "$work" slurmd -D -N "$node" > "$work/$node/out" 2>&1 &
   started+=($!)
+  disown
 done
 
 for _ in $(seq 60); do

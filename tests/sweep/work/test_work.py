@@ -341,3 +341,53 @@ def test_the_last_evaluations_are_cut_for_all_devices(tmp_path, at_once, cut):
     assert stages(pieces) == ["evaluate"] * len(pieces)
     assert {*Counter(one.task.trial for one in pieces).values()} == {cut} and len(pieces) == 6 * cut
     work.close()
+
+
+def drivers_of(study, store, count):
+    """They know of each other from the start."""
+    found = [Work(study, store) for _ in range(count)]
+    for work in found:
+        assert work.leases.sign.name
+    return found
+
+
+def test_drivers_begin_at_different_trials_and_leave_nothing_undone(tmp_path):
+    store = open_store(tmp_path / "store")
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(24)))
+    first, second = drivers_of(study, store, 2)
+    mine, theirs = first.next_task(), second.next_task()
+    assert mine.rank == theirs.rank == 0 and mine.task.trial != theirs.task.trial
+    ranks = {one.task.trial: (one.rank, 0.0) for one in first.ready} | {mine.task.trial: (0.0, 0.0)}
+    parts = [{one.task.trial for one in (*work.ready, *work.running) if not one.rank} for work in (first, second)]
+    assert parts[0] | parts[1] == set(ranks) and not parts[0] & parts[1]
+    trained_here = drain(first)  # its own part, and then what the other has not begun of its part
+    assert len(trained_here) == 22 and drain(second) == []
+    for work, found in ((first, [mine, *trained_here]), (second, [theirs])):
+        for assigned in found:
+            store.write_record(trained(assigned.task, status="collapsed"))
+            work.finished(assigned)
+    for work in (first, second):
+        work.leases.look(0.0)
+        for waiting in work.ready:
+            waiting.not_before = 0.0
+        assert drain(work) == [] and work.complete and work.done["train"] == 24
+        work.close()
+    assert not held(store)
+
+
+def test_what_another_driver_trained_is_evaluated_here_once_one_is_done_oneself(tmp_path):
+    """Of its trainings that failed or collapsed nothing is evaluated, though nobody reads a record before its turn."""
+    store = open_store(tmp_path / "store")
+    evaluation = {"attacks": ["clean"], "epsilon": "0.1", "checkpoints": ["last"]}
+    study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=list(range(12)), evaluation=evaluation)
+    first, second = drivers_of(study, store, 2)
+    second.next_task()
+    part = [one for one in second.ready if one.rank]  # the first driver's
+    for number, assigned in enumerate(part):
+        store.write_record(trained(assigned.task, status="collapsed" if number % 2 else "done"))
+    own = drain(second)
+    pieces = [one for one in own if one.task.stage == "evaluate"]
+    assert {one.task.trial for one in pieces} == {one.task.trial for one in part[::2]}
+    assert {one.task.trial for one in own if one.task.stage == "train"}.isdisjoint(one.task.trial for one in part)
+    first.close()
+    second.close()
