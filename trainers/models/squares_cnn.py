@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.network import Architecture, Shape, Statistics, takes_sides
+from trainers.network import Architecture, Shape, Statistics
 from trainers.normalization import Normalized
 
 
@@ -40,4 +40,4 @@ def _halved(side: int) -> int:
     return (side + 1) // 2
 
 
-squares_cnn = Architecture(SquaresCNN, display="squares CNN", fault=takes_sides(8, multiple=4))
+squares_cnn = Architecture(SquaresCNN, display="squares CNN", least=8, multiple=4)
