@@ -67,7 +67,7 @@ def _beside(ours: Results) -> list[str]:
 
 
 def _run(ours: Results, study: str, cells: Sequence[CellDifference]) -> str:
-    states = Counter(one.status for label in ours.labels[study] for one in ours.seeds(study, label))
+    states = Counter(one.status for one in ours.trainings(study))
     trainings = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     where = f"{len(cells)} cells of the paper" if study in ours.paper.studies else "no setting of the paper"
     return f"{code(study)} ({escape(setting(ours.data.manifests[study]))}): trainings {trainings}; {where}"

@@ -43,6 +43,11 @@ def typed(command: str) -> list[str] | None:
     return words[1:] if words[:1] == [command] else words
 
 
+def submitted(fallback: Sequence[str]) -> str:
+    """The submission that was typed, without what --env gave: it may be a secret, and this is kept."""
+    return spelled(SUBMIT, *without(typed("submit") or fallback, {"--env": 1}))
+
+
 def run(study: str, made_by: str | None, store: str, *words: str) -> str:
     """The run of a study that `made_by` once ran, with other words for what concerns one run alone."""
     module = "sweep.run" if made_by is None else _module(made_by)

@@ -24,8 +24,9 @@ def evaluate(
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, autoattack, autoattack-rand, square, "
-            "corruptions, …, or a suite; autoattack@l2:0.5 has its own norm and radius. Default: main, or the study's."
+            help="Comma-separated: clean, fgsm, pgd-20, cw-100, spsa, quick, curve, autoattack, autoattack-rand, "
+            "square, corruptions, …, or a suite; autoattack@l2:0.5 has its own norm and radius. Default: main, or the "
+            "study's."
         ),
     ] = None,
     epsilon: Annotated[str | None, typer.Option(help="Radius of the ball, e.g. 0.031. Default: 8/255.")] = None,

@@ -17,13 +17,14 @@ def merge(
     sources: Annotated[list[str], typer.Argument(help="Stores to take records from.")],
     store: Annotated[str, typer.Option(help="The store that gets them: folder, or s3://bucket/prefix.")] = "store",
     leave_out: Annotated[
-        str, typer.Option(help="Files that stay behind: weights, logs, journals, counterexamples, with commas.")
+        str, typer.Option(help="What stays behind: weights, logs, journals, counterexamples, commands; with commas.")
     ] = "",
     dry_run: application.DryOption = False,
 ) -> None:
     """Join the results of other stores. Conflicts are refused before anything is written."""
-    from sweep.store.merging import LEAVABLE, Merge
+    from sweep.store.merging import Merge
     from sweep.store.opening import existing_store, open_store
+    from sweep.store.publishing import LEAVABLE
 
     left = [name.strip() for name in leave_out.split(",") if name.strip()]
     for name in left:

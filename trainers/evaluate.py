@@ -238,7 +238,7 @@ def evaluate_attack(
     batch_size: int = 256,
 ) -> Verdicts:
     """All phases of an attack, each on the survivors of the one before."""
-    alive, clean = torch.ones(len(images), dtype=torch.bool), None
+    alive, clean, distances = torch.ones(len(images), dtype=torch.bool), None, None
     warnings: list[str] = []
     for phase in attack.phases:
         where = alive.nonzero().flatten()
@@ -257,6 +257,6 @@ def evaluate_attack(
         )
         clean = found.clean if clean is None else clean
         alive[where] = found.correct
+        distances = found.distances if len(where) == len(images) else None
         warnings += found.warnings
-    distances = found.distances if len(attack.phases) == 1 else None
     return Verdicts(alive, clean, joined_warnings(warnings), distances=distances)

@@ -17,6 +17,7 @@ from sweep.store.encoding import BrokenRecord
 from sweep.store.records.record import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+Columns = dict[str, list[Any]]
 NESTED = "json:"  # before the name of a column whose values are mappings or lists
 # Raised when a row holds something else than before.
 VERSION = "2"
@@ -28,45 +29,44 @@ class RowCache:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def rows(
+    def columns(
         self,
         store: Store,
         kind: type[AnyRecord],
         entries: Sequence[Entry],
         row: Callable[[AnyRecord], Row],
         skip: Callable[[BrokenRecord], None],
-    ) -> list[Row]:
-        """One row per entry, in order; a broken record is given to `skip` and left out."""
-        known = self._load(store, kind.kind)
-        found = {
-            entry.path: known[entry.path, entry.size, entry.modified]
-            for entry in entries
-            if (entry.path, entry.size, entry.modified) in known
-        }
+    ) -> Columns:
+        """The columns of one row per entry, in order; a broken record is given to `skip` and left out."""
+        stamps, columns = self._load(store, kind.kind)
+        if stamps == entries:  # as nearly always: no row is taken apart
+            return columns
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        known = dict(zip(stamps, rows, strict=True))
+        found = {entry.path: known[entry] for entry in entries if entry in known}
         fresh = [entry.path for entry in entries if entry.path not in found]
         found |= {record.path: row(record) for record in store.records(kind, fresh, skip)}
         kept = [entry for entry in entries if entry.path in found]
         if fresh or len(known) != len(kept):
             self._save(store, kind.kind, kept, [found[entry.path] for entry in kept])
-        return [found[entry.path] for entry in kept]
+        return {name: [found[entry.path][name] for entry in kept] for name in found[kept[0].path]} if kept else {}
 
-    def _load(self, store: Store, kind: str) -> dict[tuple[str, int, float], Row]:
+    def _load(self, store: Store, kind: str) -> tuple[list[tuple[str, int, float]], Columns]:
+        """The stamps of the records and the columns of their rows."""
         if self.folder is None:
-            return {}
+            return [], {}
         try:
             # Not pq.read_table, which loads pyarrow's machinery for folders of files first.
             with pq.ParquetFile(self._file(kind), pre_buffer=False, page_checksum_verification=True) as file:
                 table = file.read()
             if (table.schema.metadata or {}) != _facts(store, table):
-                return {}
+                return [], {}
             columns = {name: table.column(name).to_pylist() for name in table.column_names}
-            stamps = zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True)
-            values = [_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items()]
+            stamps = list(zip(*(columns.pop(name) for name in ("of", "size", "modified")), strict=True))
+            parsed = (_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items())
+            return stamps, {name.removeprefix(NESTED): column for name, column in zip(columns, parsed, strict=True)}
         except (OSError, ValueError, KeyError, pa.ArrowException):
-            return {}  # absent, or damaged: the records are read again
-        names = [name.removeprefix(NESTED) for name in columns]
-        rows = (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
-        return dict(zip(stamps, rows, strict=True))
+            return [], {}  # absent, or damaged: the records are read again
 
     def _save(self, store: Store, kind: str, entries: Sequence[Entry], rows: Sequence[Row]) -> None:
         if self.folder is None or not rows:

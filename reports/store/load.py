@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.store.cache import RowCache
+from reports.store.cache import Columns, RowCache
 from reports.store.rows import (
     CELL_COLUMNS,
     EVALUATION_COLUMNS,
@@ -28,6 +26,7 @@ from reports.store.rows import (
     with_outside,
 )
 from sweep import commands
+from sweep.bulk import no_collection
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import AnyRecord, Entry, Store
@@ -215,12 +214,15 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
     found = _Entries(opened, trials, skip)
     rows = RowCache(cache)
     with no_collection():
-        outcomes = rows.rows(opened, TrialRecord, found.of(TrialRecord), trial_row, skip)
-        evaluations = rows.rows(opened, EvaluationRecord, found.of(EvaluationRecord), evaluation_row, skip)
-        evaluations = with_outside(evaluations, [(row, manifests[row.study]) for row in outside])
-        by_trial = {row["trial"]: row for row in outcomes}
-        cells = _frame(CELL_COLUMNS, [_outcome(row, by_trial.get(row["trial"], {})) for row in planned])
-        frame = _frame(EVALUATION_COLUMNS, evaluations)
+        outcomes = rows.columns(opened, TrialRecord, found.of(TrialRecord), trial_row, skip)
+        evaluations = rows.columns(opened, EvaluationRecord, found.of(EvaluationRecord), evaluation_row, skip)
+        if OUTSIDE in evaluations.get("checkpoint", ()):
+            shown = with_outside(_rows(evaluations), [(row, manifests[row.study]) for row in outside])
+            evaluations = {name: [row[name] for row in shown] for name in evaluations}
+        by_trial = {row["trial"]: row for row in _rows(outcomes)}
+        joined = [_outcome(row, by_trial.get(row["trial"], {})) for row in planned]
+        cells = _frame({name: [row.get(name) for row in joined] for name in CELL_COLUMNS})
+        frame = _frame({name: evaluations.get(name, []) for name in EVALUATION_COLUMNS})
     searches = {entry.id for manifest in manifests.values() for entry in manifest.searches}
     records = opened.records(SearchRecord, sorted(map(layout.search_record, searches)), skip)
     paths = [path for path in opened.record_paths(DecisionRecord) if path.split("/")[1] in manifests]
@@ -282,21 +284,13 @@ def _existing(store: str | Path) -> Store:
     return opened
 
 
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Without looking for cycles: there are none among hundreds of thousands of rows, and each look takes longer."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
+def _rows(columns: Columns) -> list[Row]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _frame(columns: Sequence[str], rows: Sequence[Row]) -> pd.DataFrame:
+def _frame(columns: Columns) -> pd.DataFrame:
     """Columns of plain objects: pandas' own string columns are slow to walk through, and dictionaries stay as read."""
     numbers = {"seed": "int64", "images": "int64", "accuracy": "float64", "epsilon_value": "float64"}
     return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], dtype=numbers.get(name, "object")) for name in columns}
+        {name: pd.Series(values, dtype=numbers.get(name, "object")) for name, values in columns.items()}
     )

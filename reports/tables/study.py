@@ -137,7 +137,8 @@ def various_attacks(results: Results, study: str, labels: list[str]) -> Table | 
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
     present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
     # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
-    measures: list[str] = [name for name in ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa") if name in present]
+    known = ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "quick")
+    measures: list[str] = [name for name in known if name in present]
     measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
     if not set(measures) - {*MAIN_MEASURES, *main_measures(results, study)}:
         return None

@@ -18,7 +18,7 @@ from typing import Any
 from sweep import studies
 from sweep.cluster.session import PACKAGES
 from sweep.cluster.submission import SubmitOptions
-from sweep.commands import SUBMIT, VARIABLE, option_words, spelled, typed, without
+from sweep.commands import VARIABLE, option_words, spelled, submitted
 from sweep.errors import UserError
 from sweep.studies.options import StudyOptions
 
@@ -73,10 +73,7 @@ def run(options: SubmitOptions, address: str, python: str) -> int:
         raise UserError("job submission is not installed: pip install 'robustsweep[cluster]'") from None
     for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private.runtime_env"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Records say what its user typed, not the copy that runs there; what --env gave may be a secret.
-    again = spelled(
-        SUBMIT, *without(typed("submit") or options.study.words(), {"--env": 1, "--slurm": 1, "--kuberay": 1})
-    )
+    again = submitted(options.study.words())  # records say what was typed here, not the copy that runs there
     environment = {"RAY_USAGE_STATS_ENABLED": "0", VARIABLE: again, **options.environment()}
     with tempfile.TemporaryDirectory(prefix="robustsweep-submit-") as temporary:
         options = replace(options, study=options.study.elsewhere(Path(temporary)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jinja2
 
-from sweep.commands import option_words, spelled
+from sweep.commands import option_words, spelled, submitted
 from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
@@ -134,7 +134,7 @@ def render(options: SubmitOptions, way: str, file: str) -> str:
         "study": study.name,
         "name": kubernetes_name(study.name),
         "file": file,
-        "written_by": spelled("sweep.submit", f"--{way}", file, "--study", options.study.study),
+        "written_by": submitted([f"--{way}", file, "--study", options.study.study]),
         "command": spelled("sweep.run", *words),
         "env": [
             (name, shlex.quote(value) if way == "slurm" else value) for name, value in options.environment().items()

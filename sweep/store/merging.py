@@ -13,6 +13,7 @@ from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
 from sweep.store.manifests import SHARED, agree, united
+from sweep.store.publishing import leavable, without_command
 from sweep.store.records.decision import DecisionRecord
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.store.records.evaluation import EvaluationRecord
@@ -37,8 +38,6 @@ KINDS: tuple[type[Record], ...] = (
     Manifest,
 )
 UNFINISHED = ("failed", "running")
-# Files beside records that no table reads: what is published may do without them.
-LEAVABLE = ("weights", "logs", "journals", "counterexamples")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Found:
 class Merge:
     """What the target lacks of the sources; made of stores that contradict each other, it is one UserError.
 
-    `leave_out` names kinds of LEAVABLE files that stay where they are.
+    `leave_out` names what of LEAVABLE stays where it is.
     """
 
     def __init__(self, target: Store, sources: Sequence[Store], leave_out: Collection[str] = ()) -> None:
@@ -68,6 +67,8 @@ class Merge:
         known = {found.record.path: found for found in self._records(target)}
         for source in sources:
             for found in self._records(source):
+                if "commands" in self.leave_out and (bare := without_command(found.record)) is not found.record:
+                    found = Found(source, bare, bare.encoded())
                 self._add(known, found)
         self._compare_origins([found for found in known.values() if isinstance(found.record, TrialRecord)])
         for found in self.new.values():
@@ -84,7 +85,7 @@ class Merge:
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
         for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
             for other in _files(found):
-                if _leavable(other) not in self.leave_out:
+                if leavable(other) not in self.leave_out:
                     _transfer(found.store, self.target, other)
             self.target.write(path, found.data)
 
@@ -249,14 +250,6 @@ def _files(found: Found) -> list[str]:
         return [journal] if _has(found.store, journal) else []
     found_there = set(found.store.paths(record.path.rpartition("/")[0])) if _checksums(record) else set()
     return [path for path in _checksums(record) if path in found_there]
-
-
-def _leavable(path: str) -> str | None:
-    """Which of LEAVABLE a file beside a record is; None for arrays of diagnostics, which figures are drawn from."""
-    if path.endswith(layout.WEIGHTS):
-        return "weights"
-    folder = path.partition("/")[0]
-    return {layout.TRIALS: "logs", layout.SEARCHES: "journals", layout.EVALUATIONS: "counterexamples"}.get(folder)
 
 
 def _checksums(record: Record) -> dict[str, str | None]:

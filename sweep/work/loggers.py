@@ -49,7 +49,8 @@ class Curves(Callback):
             if trial.trial_id not in self._runs:
                 task: Task = trial.config["task"]
                 self._runs[trial.trial_id] = self.open(run_name(self.study, task), task)
-            self.log(self._runs[trial.trial_id], curve_values(result), result["epoch"])
+            for row in (*result.get("earlier", ()), result):
+                self.log(self._runs[trial.trial_id], curve_values(row), row["epoch"])
         except Exception as fault:  # a server that does not answer is no reason to end a sweep
             self.broken = True
             print(f"{self.package} is switched off: {fault}", file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sweep.work.tasks import CandidateTraining, Training, Workplace
 
 PUSH_SECONDS = 60.0  # a remote store gets the resume state at most this often
+TELL_SECONDS = 1.0  # the driver hears of epochs at most this often: to wait for it can take longer than a small epoch
 
 
 class Pruned(Exception):
@@ -55,10 +56,23 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     store, folder, needed = place.store, place.folder, cut_offs or {}
     curve: list[CurveRow] = []
     started, pushed = time.time(), time.monotonic()
+    untold: list[CurveRow] = []
+    told = -TELL_SECONDS
+
+    def tell() -> None:
+        nonlocal told
+        _write_progress(store, task, len(curve), started)
+        if untold:
+            *earlier, last = [_numbers(row) for row in untold]
+            place.report({**last, "earlier": earlier} if earlier else last)
+            untold.clear()
+        told = time.monotonic()
 
     def go_on() -> None:
-        _write_progress(store, task, len(curve), started)
-        if judged([row.get(metric) for row in curve], needed)[1]:
+        is_pruned = judged([row.get(metric) for row in curve], needed)[1]
+        if is_pruned or time.monotonic() - told >= TELL_SECONDS:
+            tell()
+        if is_pruned:
             raise Pruned(curve)
 
     def after_resume(rows: list[CurveRow]) -> None:
@@ -71,7 +85,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         if store.local("") is None and time.monotonic() - pushed > PUSH_SECONDS:
             push_state(store, task.trial, folder)
             pushed = time.monotonic()
-        place.report({key: value for key, value in row.items() if isinstance(value, int | float)})
+        untold.append(row)
         go_on()
 
     data = data_set(task.config.dataset, place.setting.data_dir)
@@ -85,11 +99,16 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         on_resume=after_resume,
         data=data,
     )
+    tell()
     _push(store, task.trial, folder, without=layout.RESUME)
     trained_on = data_sha256(task.config, data, place.setting.data_dir)
     store.write_record(_record(task, place, outcome, trained_on, time.time() - started))
     _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
     return str(outcome["status"])
+
+
+def _numbers(row: CurveRow) -> dict[str, int | float]:
+    return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
 def _record(

@@ -30,3 +30,18 @@ def test_what_is_published_is_small_and_names_no_machine():
     assert sum(path.stat().st_size for path in files) < LIMIT
     assert not any(path.name.endswith((layout.WEIGHTS, layout.LOG)) for path in files)
     assert [path for path in files if path.suffix != ".npz" and MACHINE.search(path.read_bytes())] == []
+
+
+def test_the_readme_leads_with_a_table_of_the_published_ones():
+    readme, tables = (
+        (RESULTS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "results/tables.md")
+    )
+    shown = _rows(readme.partition("docs/cifar10_small.png")[2].partition("\n\n#")[0])
+    study = tables.partition("(`cifar10_small`)")[2].partition("### ")[2].partition("### ")[0]
+    assert shown and set(shown) <= set(_rows(study))
+
+
+def _rows(text: str) -> list[tuple[str, ...]]:
+    """Cells of every line of a table, without the lines of dashes."""
+    lines = (line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|:- "))
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]

@@ -82,8 +82,12 @@ def test_a_store_to_publish_has_every_record_and_leaves_the_named_files_behind(t
     one.write(layout.search_journal(searching.id), b"proposals")
     log = layout.trial_file(cells[0].trial, layout.LOG)
     one.write(log, b"printed")
-    Merge(target, [one], ["weights", "logs", "journals"]).write()
+    typed = trial(cells[1]).model_copy(update={"command": "python -m sweep.run --store /home/me/store"})
+    one.write_record(typed)
+    Merge(target, [one], ["weights", "logs", "journals", "commands"]).write()
     found = contents(target)
+    assert not any(b"/home/me" in data for data in found.values())
+    assert target.record(TrialRecord, typed.path) == typed.model_copy(update={"command": None})
     assert not any(path.endswith((layout.WEIGHTS, "journal.log")) for path in found) and log not in found
     records = {path for path in contents(one) if layout.kind_at(path)}
     assert records == set(found) and any(layout.kind_at(path) == "search" for path in records)

@@ -163,6 +163,21 @@ def test_one_changed_verdict_is_found_though_the_checksum_is_right(store, capsys
     assert code == 1 and f"FAILED: {expected[towards]}" in said
 
 
+@pytest.mark.parametrize("name", ["pgd-5", "apgd-ce"])
+def test_an_image_that_is_wrong_when_clean_proves_no_robustness(store, capsys, name):
+    """PGD may turn such an image right by chance, which is no contradiction; AutoAttack never attacks it."""
+    record = evaluation(store, name)
+    verdicts = record.survivors
+    verdicts[np.flatnonzero(~unpack(record.clean, IMAGES))[0]] = True
+    store.write_record(record.model_copy(update={"verdicts": pack(verdicts), "accuracy": float(verdicts.mean())}))
+    code, said = verify(store, capsys)
+    if name == "pgd-5":
+        assert code == 0 and "1 images that are wrong when clean count as robust" in said
+        assert f"at most {100 * (verdicts.sum() - 1) / IMAGES:.1f} % robust" in said
+    else:
+        assert code == 1 and "FAILED: its verdicts are not those after its last phase" in said
+
+
 @pytest.mark.parametrize("checksum", ["left", "made right"])
 def test_one_changed_weight_is_found(store, capsys, checksum):
     record = evaluation(store)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from trainers.attack import AttackSettings, EvaluationAttack, Verdicts
 from trainers.values import as_float
 
@@ -19,6 +21,7 @@ class Curve(EvaluationAttack):
     examples = ("curve",)
 
     kind: str = "curve"
+    plan: int = Field(1, ge=1, description="raised when its steps change: verdicts of another plan are others")
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> Curve | None:

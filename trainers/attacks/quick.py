@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.values import as_float
 
@@ -18,6 +20,7 @@ class Quick(EvaluationAttack):
     examples = ("quick",)
 
     kind: str = "quick"
+    plan: int = Field(1, ge=1, description="raised when its steps change: verdicts of another plan are others")
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> Quick | None:

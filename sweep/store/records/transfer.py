@@ -42,8 +42,8 @@ class Transfer(Part):
 
     @model_validator(mode="after")
     def _only_what_was_tried_fell(self) -> Self:
-        tried, fooled = packed(self.tried, self.images), packed(self.fooled, self.images)
-        if (fooled & ~tried).any():
+        tried, fooled = (int.from_bytes(packed(bits, self.images)) for bits in (self.tried, self.fooled))
+        if fooled & ~tried:
             raise ValueError("images fell that were not tried")
         return self
 

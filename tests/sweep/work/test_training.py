@@ -1,6 +1,7 @@
 """A training in a worker: what a kill leaves in a remote store belongs together; a long epoch gives signs of life."""
 
 import hashlib
+import math
 
 import pytest
 import torch
@@ -97,13 +98,26 @@ def test_every_step_is_heard_and_signs_come_as_often_as_asked(tmp_path):
     worker.run(task, Setting(store.uri, str(tmp_path), sign_seconds=0.0), heard.append)
     steps = [report["steps"] for report in heard if "steps" in report]
     epochs = [index for index, report in enumerate(heard) if "epoch" in report]
-    assert len(epochs) == 3 and steps == sorted(steps) and steps[-1] >= 3 * 1 + 3  # a batch and a selection an epoch
+    told = [row["epoch"] for index in epochs for row in (*heard[index].get("earlier", ()), heard[index])]
+    assert told == [0, 1, 2] and steps == sorted(steps) and steps[-1] >= 3 * 1 + 3  # a batch and a selection an epoch
     assert all("steps" in report for report in heard[: epochs[0]])  # before the first epoch has ended
     beats = []
     with pulse.heard_by(lambda: beats.append(1)):
         pulse.beat()
     pulse.beat()
     assert beats == [1]
+
+
+@pytest.mark.parametrize(("seconds", "reports"), [(0.0, [[0], [1], [2]]), (math.inf, [[0, 1, 2]])])
+def test_quick_epochs_are_told_together_and_none_is_lost(tmp_path, monkeypatch, seconds, reports):
+    monkeypatch.setattr(training, "TELL_SECONDS", seconds)
+    study, store, heard = tiny(tmp_path, **SMALL), open_store(tmp_path / "store"), []
+    task = task_of(study, store)
+    worker.run(task, Setting(store.uri, str(tmp_path)), heard.append)
+    rows = [(*report.get("earlier", ()), report) for report in heard if "epoch" in report]
+    assert [[row["epoch"] for row in together] for together in rows] == reports
+    losses = [row["train_loss"] for together in rows for row in together]
+    assert losses == [row["train_loss"] for row in store.trial_record(task.trial).curve]
 
 
 def test_a_batch_of_autoattack_gives_signs_while_it_runs(tmp_path):
