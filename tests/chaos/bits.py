@@ -31,7 +31,15 @@ from trainers.checkpoint import UnusableState
 
 PART = "bits"
 FLIPS = 300  # of a case
-PLACES = {**FILES, "decision": DECISION, "row": "rows/*/*.json", "usage": "usage/*/*.json", "rows": ROWS, "note": NOTE}
+PLACES = {
+    **FILES,
+    "decision": DECISION,
+    "row": "rows/*/*.json",
+    "transfer": "transfers/*/*.json",
+    "usage": "usage/*/*.json",
+    "rows": ROWS,
+    "note": NOTE,
+}
 MARK = "flip "
 SECONDS = 240.0
 
@@ -80,6 +88,7 @@ def _prepare(kind: str, store: Path, reference: Reference, chance: random.Random
     opened = open_store(store)
     opened.write_record(made.decision_record(study="chaos"))
     opened.write_record(made.row_record(study="chaos"))
+    opened.write_record(made.transfer_record())
     Budget(opened, "chaos", 2.0, lambda: 1234.5).write()
     if kind == "rows":
         tables(reference.store, store / "out")

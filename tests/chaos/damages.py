@@ -31,6 +31,7 @@ FILES = {
     "manifest": "studies/*.json",
     "trial": "trials/*/record.json",
     "evaluation": "evaluations/*/*/*.json",
+    "counterexamples": "evaluations/*/*/*.npz",
     "diagnostics": "diagnostics/*/*.json",
     "arrays": "diagnostics/*/*.npz",
     "search": "searches/*/record.json",

@@ -30,7 +30,7 @@ from trainers.checkpoint import UnusableState
 
 PART = "flips"
 LEASE_SECONDS = 5.0  # a lease that now names another machine is waited for until it ends
-FINISHED = ("manifest", "trial", "evaluation", "diagnostics", "arrays", "search", "candidate", "journal", "weights")
+FINISHED = tuple(kind for kind in FILES if kind not in (*KILLED, "log"))
 ACTED_UPON = ("journal", "lease")  # to read one is to go on from it, which is left to the run
 
 

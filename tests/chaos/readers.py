@@ -13,11 +13,15 @@ from typing import Any
 from reports.freshness import CACHE, current_files
 from reports.store.cache import RowCache
 from sweep.cluster.worker import last_lines
+from sweep.errors import UserError
 from sweep.evaluation.checkpoints import _checked_weights
+from sweep.evaluation.proof import counterexamples_of
+from sweep.evaluation.untrusted import Contradiction
 from sweep.search.stored import open_search
 from sweep.store import holders, layout, leases
 from sweep.store.base import Store
 from sweep.store.records.diagnostics import DiagnosticsRecord
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.kinds import RECORD_TYPES
 from sweep.store.records.search import SearchRecord
 from sweep.store.records.trial import TrialRecord
@@ -29,6 +33,7 @@ from trainers.checkpoint import load_resume
 
 Reader = Callable[[Store, str, Store], Any]
 DECISION = "decisions/*/*.json"
+VALUES = 64  # of an image of the study
 LONGEST_LEASE_SECONDS = 86_400.0
 UNCHECKED = ("lease", "log", "progress")
 
@@ -50,6 +55,15 @@ def _read_arrays(store: Store, path: str, whole: Store) -> Any:
     broken = store.arrays_fault(record)
     if broken is not None:
         raise broken
+    return store.read(path)
+
+
+def _read_counterexamples(store: Store, path: str, whole: Store) -> Any:
+    record = whole.record(EvaluationRecord, layout.evaluation_of_counterexamples(path))
+    try:
+        counterexamples_of(store, record, VALUES)
+    except Contradiction as fault:
+        raise UserError(str(fault)) from None
     return store.read(path)
 
 
@@ -125,6 +139,7 @@ def _read_note(store: Store, path: str, whole: Store) -> Any:
 
 _READERS: dict[str, Reader] = {
     "arrays": _read_arrays,
+    "counterexamples": _read_counterexamples,
     "weights": _read_weights,
     "resume": _read_resume,
     "usage": _read_usage,

@@ -118,7 +118,9 @@ def _facts(store: Store, record: Any, whole: bool) -> Any:
         }
         return record.status, curve, record.checkpoints, record.metrics, weights
     if isinstance(record, EvaluationRecord):
-        return record.verdicts, record.clean, record.phases, record.accuracy
+        proof = record.counterexamples if whole else None
+        proven = proof and hashlib.sha256(store.read(record.counterexamples_path)).hexdigest() == proof.sha256
+        return record.verdicts, record.clean, record.phases, record.accuracy, proof, proven
     if isinstance(record, SearchRecord):
         return record.candidates, record.chosen, record.reason, record.status
     if isinstance(record, CandidateRecord):

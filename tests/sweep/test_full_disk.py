@@ -33,6 +33,7 @@ READS: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "train.epochs"),
     "verify": ("verify", "--store", "store"),
     "verify-store": ("verify-store", "--store", "store"),
+    "transfer": ("transfer", "--store", "store"),
     "gc --dry-run": ("gc", "--store", "store", "--dry-run"),
     "check": ("check", "at"),
 }
