@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -66,7 +67,7 @@ class Victim:
             images, labels = bundle.train_images[: self.train_images], bundle.train_labels[: self.train_images]
             self._train(model, pixels(images, "cpu"), labels)
             if file is not None:
-                cache.mkdir(parents=True, exist_ok=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 torch.save(model.state_dict(), file)
         chosen = slice(0, TEST_IMAGES)
         return model.eval(), pixels(bundle.test_images[chosen], "cpu"), bundle.test_labels[chosen]
@@ -83,9 +84,7 @@ class Victim:
         for _ in range(self.epochs):
             for chosen in torch.randperm(len(images)).split(size):
                 batch, wanted = images[chosen], labels[chosen]
-                adversarial = attack(
-                    model, batch, lambda logits, wanted=wanted: F.cross_entropy(logits, wanted, reduction="none")
-                )
+                adversarial = attack(model, batch, partial(F.cross_entropy, target=wanted, reduction="none"))
                 model.train()
                 optimizer.zero_grad()
                 F.cross_entropy(model(adversarial), wanted).backward()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -11,6 +13,7 @@ from trainers.values import as_float
 
 POINTS = 121  # of each line
 REACH = 3.0  # radii of the study, at most
+Place = Literal["outside right center", "outside lower center"]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
@@ -27,7 +30,7 @@ def draw_narrow(study: StudyView) -> Figure:
     return _draw(study, style.NARROW, 4.4, "outside lower center")
 
 
-def _draw(study: StudyView, width: float, height: float, legend: str) -> Figure:
+def _draw(study: StudyView, width: float, height: float, legend: Place) -> Figure:
     own = as_float(study.epsilon)
     found = [(method, distances) for method in study.methods if (distances := method.distances())]
     if not found:

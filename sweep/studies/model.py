@@ -153,7 +153,7 @@ class Study(Strict):
         search = self.search[label]
         config = self.config(label, hyperparameters, search.seeds[0] if seed is None else seed)
         train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
-        attacked = {name: True for name in ("margin", "quick") if name in search.objectives}
+        attacked: dict[str, Any] = {name: True for name in ("margin", "quick") if name in search.objectives}
         changed = {
             "recipe": _overridden(config.recipe, train),
             "selection": _overridden(config.selection, {**search.selection, **attacked, "keep": None}),
