@@ -67,24 +67,24 @@ def perform(case: str, reference: Reference) -> Result:
     folder = Path(tempfile.mkdtemp(prefix="chaos-ray-", dir=reference.folder.parent))
     sessions: list[int] = []
     try:
-        process = _start(folder, reference)
+        process = _start(folder, reference, "struck")
         sessions.append(process.pid)
         _until(float(moment), process, folder / "store", len(reference.outcome))
         hit, struck = _strike(target, process), time.monotonic()
         result.counts["kills"] += hit
-        ended = _end(process, folder)
+        ended = _end(process, folder / "struck")
         seconds = time.monotonic() - struck
         result.notes.append(f"ended with {ended.code} after {seconds:.1f} s")
-        # Whoever is hit in the last moment, when all is written, may end well.
+        # Hit in the last moment, when all is written, a run may end well; workers may also outlive their raylet.
         if judge_end(result, f"the run whose {target} was hit", ended, (*CODES[target], 0)) and ended.code == 130:
             if "to go on: python -m sweep.run" not in ended.output:
                 result.bad("lost", f"no command to go on: {ended.output[-500:]}")
             if seconds > patience(STOP_SECONDS):
                 result.bad("hangs", f"stopped after {seconds:.0f} s")
         _nothing_left(result, process.pid)
-        process = _start(folder, reference)
+        process = _start(folder, reference, "next")
         sessions.append(process.pid)
-        if judge_end(result, "the next run", _end(process, folder)):
+        if judge_end(result, "the next run", _end(process, folder / "next")):
             judge_store(result, reference, folder / "store")
         _nothing_left(result, process.pid)
     finally:
@@ -111,9 +111,9 @@ def _until(moment: float, process: subprocess.Popen[bytes], store: Path, records
         time.sleep(0.02)
 
 
-def _start(folder: Path, reference: Reference) -> subprocess.Popen[bytes]:
+def _start(folder: Path, reference: Reference, name: str) -> subprocess.Popen[bytes]:
     words = ["--study", str(reference.study), "--store", "store", "--out", "out", "--yes", "--logger", "none"]
-    with (folder / "output").open("wb") as output:
+    with (folder / name).open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "sweep.run", *words, "--data-dir", str(reference.folder)],
             cwd=folder,
@@ -145,7 +145,7 @@ def _strike(target: str, process: subprocess.Popen[bytes]) -> int:
     return 1
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path) -> Ended:
+def _end(process: subprocess.Popen[bytes], output: Path) -> Ended:
     hung = False
     try:
         process.wait(patience(HANG_SECONDS))
@@ -153,7 +153,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> Ended:
         hung = True
         process.kill()
         process.wait()
-    return Ended(process.returncode, (folder / "output").read_text(errors="replace"), hung)
+    return Ended(process.returncode, output.read_text(errors="replace"), hung)
 
 
 def _nothing_left(result: Result, session: int) -> None:
