@@ -75,7 +75,7 @@ def perform(case: str, reference: Reference) -> Result:
         ended = _end(process, folder / "struck")
         seconds = time.monotonic() - struck
         result.notes.append(f"ended with {ended.code} after {seconds:.1f} s")
-        # Hit when all is written, a run may end well; so may one whose workers outlive their raylet.
+        # Hit in the last moment, when all is written, a run may end well; workers may also outlive their raylet.
         if judge_end(result, f"the run whose {target} was hit", ended, (*CODES[target], 0)) and ended.code == 130:
             if "to go on: python -m sweep.run" not in ended.output:
                 result.bad("lost", f"no command to go on: {ended.output[-500:]}")
