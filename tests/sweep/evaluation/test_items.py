@@ -245,7 +245,9 @@ def test_however_a_phase_is_cut_the_verdicts_are_the_same_and_a_remote_store_get
         progress = progress or EvaluationProgress(store, wanted)
         cut.append(len(items))
         for item in items:
-            list(run_item(store, item, model, images, labels))
+            saved = []
+            list(run_item(store, item, model, images, labels, saved=saved))
+            progress.add(saved)
     assert cut[:2] == [3, 2] and store.writes == sum(cut)
     found = conclude(store, wanted, progress)
     assert np.array_equal(found.survivors, undisturbed.correct.numpy())
