@@ -17,7 +17,8 @@ def merge(
     sources: Annotated[list[str], typer.Argument(help="Stores to take records from.")],
     store: Annotated[str, typer.Option(help="The store that gets them: folder, or s3://bucket/prefix.")] = "store",
     leave_out: Annotated[
-        str, typer.Option(help="What stays behind: weights, logs, journals, counterexamples, commands; with commas.")
+        str,
+        typer.Option(help="What stays behind: weights, logs, journals, counterexamples, diagnostics, commands."),
     ] = "",
     dry_run: application.DryOption = False,
 ) -> None:

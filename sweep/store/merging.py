@@ -67,6 +67,8 @@ class Merge:
         known = {found.record.path: found for found in self._records(target)}
         for source in sources:
             for found in self._records(source):
+                if leavable(found.record.path) in self.leave_out:
+                    continue
                 if "commands" in self.leave_out and (bare := without_command(found.record)) is not found.record:
                     found = Found(source, bare, bare.encoded())
                 self._add(known, found)

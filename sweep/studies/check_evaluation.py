@@ -55,7 +55,8 @@ def _attacks(content: dict[str, Any], evaluation: dict[str, Any]) -> Iterator[Fa
     norm = norm_of(evaluation, as_mapping(as_mapping(content, "train"), "attack"))
     changes: dict[str, Any] = {"norm": norm}
     changes |= {"classes": facts.classes, "shape": facts.shape} if facts else {}
-    if not names and (suite := evaluation.get("suite", "main")) in suites.SUITES:
+    suite = evaluation.get("suite", "main")
+    if not names and isinstance(suite, str) and suite in suites.SUITES:
         try:
             suites.attacks(suites.names_of(suite), **changes)
         except ValueError as fault:

@@ -13,6 +13,7 @@ import torch
 
 from sweep import engine
 from sweep.cluster import driver, worker
+from sweep.cluster.failures import failure_of
 from sweep.evaluation import progress
 from sweep.store.base import Store
 from sweep.store.opening import open_store
@@ -113,6 +114,8 @@ def _here(assigned: Assigned, setting: Setting) -> str | None:
     try:
         worker.run(assigned.task, setting, lambda _: None)
     except Exception as fault:
+        if failure_of(fault).kind in ("machine", "store"):
+            raise  # no trial's fault, and here is no other machine
         return f"{type(fault).__name__}: {fault}"
     return None
 

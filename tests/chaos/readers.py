@@ -99,7 +99,7 @@ def _read_usage(store: Store, path: str, whole: Store) -> Any:
 
 def _read_progress(store: Store, path: str, whole: Store) -> Any:
     trial, _ = layout.in_trial(path)
-    return [_how_far(note) for note in _Moment(store)._progress([trial]).values()]
+    return [_how_far(note) for note in _Moment(store, {})._progress([trial]).values()]
 
 
 def _read_log(store: Store, path: str, whole: Store) -> Any:

@@ -38,6 +38,7 @@ def load(file: Path, **options: Any) -> None:
 
 
 @given(content=mutated(TINY))
+@example(content={**TINY, "evaluation": {**TINY["evaluation"], "suite": []}})
 def test_a_study_with_odd_values_is_refused_or_planned(file: Path, content: Any) -> None:
     try:
         file.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")

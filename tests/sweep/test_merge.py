@@ -259,6 +259,8 @@ def test_diagnostics_come_with_their_arrays_or_not_at_all(tmp_path, target):
     one.write(record.arrays_path, b"others")
     assert f"broken file {record.arrays_path}" in refusal(target, one)
     one.write(record.arrays_path, content)
+    Merge(target, [one], ["diagnostics"]).write()
+    assert target.paths(layout.TRIALS) and not target.paths(layout.DIAGNOSTICS)
     merge(target, one)
     assert target.read(record.arrays_path) == content and target.record(DiagnosticsRecord, place) == record
 
