@@ -100,7 +100,7 @@ def test_a_study_without_results_lists_every_figure_with_reason_and_command(tmp_
     assert len(others) == len(declared(PAPER)) - 1
     for entry in others:
         assert not entry.files and entry.reason, entry
-        assert entry.command.startswith("python -m sweep.run --study "), entry
+        assert entry.command.startswith(("python -m sweep.run --study ", "python -m sweep.transfer --study ")), entry
 
 
 def test_an_empty_store_gives_the_toy_problem_only(tmp_path):

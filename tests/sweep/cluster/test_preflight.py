@@ -110,7 +110,7 @@ def test_too_little_disk_is_refused_with_both_amounts(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 10**6))
     (fault,) = disk_faults(study, store, 2)
-    assert "1.0 MB free" in fault and "sweep gc" in fault
+    assert "1.0 MB free" in fault and "python -m sweep.gc" in fault
 
 
 def test_planned_sizes_cover_the_real_networks():

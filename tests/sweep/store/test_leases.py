@@ -177,7 +177,7 @@ def test_the_leases_of_a_dead_driver_are_all_free_when_it_has_been_silent_for_lo
     assert mine.look(0.0) and mine.take("x") and mine.take("y") and mine.take("z")  # two were never looked at before
     assert not any(third.take(name) for name in "xyz")
     mine.release_all()
-    assert [holders.parts(path)[0] for path in store.paths(layout.LEASES)] == [layout.driver_lease("abc")]
+    assert not {holders.parts(path)[0] for path in store.paths(layout.LEASES)} & {*"xyz"}
     assert third.look(0.0) and third.take("x")
     third.release_all()
 

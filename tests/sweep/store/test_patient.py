@@ -15,11 +15,11 @@ class Failing(FolderStore):
 
     left = 0
 
-    def _at(self, path):
+    def _place(self, path):
         if self.left:
             self.left -= 1
             raise OSError(5, "Input/output error")
-        return super()._at(path)
+        return super()._place(path)
 
 
 @pytest.fixture
