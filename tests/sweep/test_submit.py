@@ -299,7 +299,8 @@ def cluster(tmp_path_factory):
     token.touch(0o600)
     token.write_text("f0e1d2c3b4a5968778695a4b3c2d1e0f")
     environment = {
-        **os.environ,
+        # A Ray of this process, of a test before, leaves its token there, which would win over the file.
+        **{name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"},
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
