@@ -74,7 +74,7 @@ def kept_result(out: Path, study: str, source: str) -> str | None:
 def keep_result(out: Path, study: str, source: str, text: str) -> None:
     path = _result_file(out, study)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{source}\n{text}", encoding="utf-8")
+    write_text(path, f"{source}\n{text}")
 
 
 def _result_file(out: Path, study: str) -> Path:
