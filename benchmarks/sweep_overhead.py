@@ -20,7 +20,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "sweep_overhead.json"
 LIMITS = {
-    "seconds_per_trial": 0.35,
+    "seconds_per_trial": 0.15,
     "share_of_plain_tune": 0.25,
     "busy": 0.95,
     "plan_seconds": 3.0,
