@@ -62,6 +62,18 @@ class FolderStore(Store):
         return os.path.isfile(self._place(path))
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
+        for path, item in self._files(prefix):
+            try:
+                facts = item.stat()
+            except FileNotFoundError:
+                continue
+            yield Entry(path, facts.st_size, facts.st_mtime)
+
+    def paths(self, prefix: str = "") -> list[str]:
+        return sorted(path for path, _ in self._files(prefix))
+
+    def _files(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Every file below a folder; none is asked for its size, which takes longer than finding it."""
         start = self._at(prefix) if prefix else self.root
         pending = [(str(start), f"{prefix.rstrip('/')}/" if prefix else "")]
         while pending:
@@ -72,11 +84,7 @@ class FolderStore(Store):
                         if item.is_dir(follow_symlinks=False):
                             pending.append((item.path, f"{base}{item.name}/"))
                         elif item.is_file(follow_symlinks=False) and not _is_temporary(item.name):
-                            try:
-                                facts = item.stat()
-                            except FileNotFoundError:
-                                continue
-                            yield Entry(base + item.name, facts.st_size, facts.st_mtime)
+                            yield base + item.name, item
             except (FileNotFoundError, NotADirectoryError):
                 continue
 

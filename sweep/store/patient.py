@@ -57,6 +57,9 @@ class PatientStore(Store):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         yield from self._ask(lambda: list(self.store.entries(prefix)))
 
+    def paths(self, prefix: str = "") -> list[str]:
+        return self._ask(lambda: self.store.paths(prefix))
+
     def delete(self, path: str) -> None:
         self._ask(lambda: self.store.delete(path))
 

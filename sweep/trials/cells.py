@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -53,6 +53,11 @@ def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) 
             config_of_seed = config if seed == config.seed else config.model_copy(update={"seed": seed})
             cells.append(Cell(column, shown, config.method, seed, config_of_seed, trial))
     return cells
+
+
+def configs(cells: list[Cell]) -> Iterator[tuple[str, TrialConfig]]:
+    """Each label once, with a configuration that its cells share but for the seed."""
+    return ((label, cell.config) for label, cell in {cell.label: cell for cell in cells}.items())
 
 
 def display(study: Study, label: str) -> str:
@@ -140,9 +145,7 @@ def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Man
         attacks=tuple(
             PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon, norm=a.norm) for a in evaluation_attacks(study)
         ),
-        config_by_label={
-            cell.label: cell.config.model_copy(update={"seed": 0}) for cell in cells if cell.seed == study.seeds[0]
-        },
+        config_by_label={label: config.model_copy(update={"seed": 0}) for label, config in configs(cells)},
         inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={
             "dataset": registry.DATASETS.get(study.dataset).display,

@@ -23,13 +23,19 @@ def trial_hash(config: TrialConfig) -> str:
 
 def trial_hashes(config: TrialConfig, seeds: Sequence[int]) -> list[str]:
     """The hashes of one configuration under several seeds."""
-    settings = _settings(config)
+    facts = _sorted({"config": {**_settings(config), "seed": 0}, "numerics": NUMERICS_VERSION})
+    encode = json.JSONEncoder(separators=(",", ":")).encode
     hashes = []
     for seed in seeds:
-        facts = {"config": {**settings, "seed": seed}, "numerics": NUMERICS_VERSION}
-        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-        hashes.append(hashlib.sha256(text.encode()).hexdigest())
+        facts["config"]["seed"] = seed  # stays at its place in the order
+        hashes.append(hashlib.sha256(encode(facts).encode()).hexdigest())
     return hashes
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def search_id(study: Study, label: str) -> str:

@@ -105,7 +105,16 @@ def _passes(study: Study) -> str:
 
 def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_failed: bool = False) -> Outlook:
     attacks = [attack.id for attack in planned.evaluation_attacks(study)]
-    wanted = [_evaluations(study, cell, attacks) for cell in cells]
+    checkpoints = {label: planned.evaluated_checkpoints(study, config) for label, config in planned.configs(cells)}
+    # The place of an evaluation of a trial without a name is nobody's.
+    wanted = [
+        [
+            layout.evaluation_record(cell.trial or "", checkpoint, attack)
+            for checkpoint in checkpoints[cell.label]
+            for attack in attacks
+        ]
+        for cell in cells
+    ]
     present = set(store.record_paths(EvaluationRecord))
     asked = [path for paths in wanted for path in paths if path in present]
     stored = {path for path, data in store.read_many(asked) if fault_of(path, data) is None}
@@ -153,12 +162,3 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
         evaluations=sum(trial.evaluations for trial in once),
         evaluations_stored=sum(trial.evaluations_stored for trial in once),
     )
-
-
-def _evaluations(study: Study, cell: planned.Cell, attacks: list[str]) -> list[str]:
-    """The places of a cell's evaluations; that of a trial without a name is nobody's."""
-    return [
-        layout.evaluation_record(cell.trial or "", checkpoint, attack)
-        for checkpoint in planned.evaluated_checkpoints(study, cell.config)
-        for attack in attacks
-    ]

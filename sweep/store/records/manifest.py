@@ -79,8 +79,12 @@ class Manifest(Record):
 
     def checkpoints(self, label: str) -> list[str]:
         """Those of a label that are evaluated, the headline's own name in place of `headline`."""
+        return self._checkpoints.get(label, [])
+
+    @cached_property
+    def _checkpoints(self) -> dict[str, list[str]]:
         wanted = self.evaluation.checkpoints
-        return self.config_by_label[label].selection.named(wanted) if label in self.config_by_label else []
+        return {label: config.selection.named(wanted) for label, config in self.config_by_label.items()}
 
     def evaluation_paths(self, cell: PlannedCell) -> list[str]:
         """The evaluations that a finished trial of this cell has."""
