@@ -78,8 +78,11 @@ class EvaluationAttack(Strict):
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> EvaluationAttack | None:
-        """The attack of this kind behind a name, None where the name is not of this kind."""
-        raise NotImplementedError
+        """The attack of this kind behind a name, None where the name is not of this kind. Its own name is its kind's
+        unless it reads more out of a name."""
+        kind = cls.model_fields["kind"].default
+        taken = {key: getattr(settings, key) for key in ("norm", "epsilon", "seed", "images")}
+        return cls(name=name, kind=kind, **taken) if name == kind else None
 
     @property
     def id(self) -> str:

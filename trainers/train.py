@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from trainers import assembly, composition, pulse, schedules
-from trainers.attacks import parse
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
-from trainers.evaluate import accuracy, evaluate_attack, margin_accuracy, pgd_accuracy
+from trainers.measurement import Row, measured
 from trainers.method import Batch, Method
 from trainers.perturbation.noise import TrainingNoise
 from trainers.perturbation.projected_ascent import ProjectedAscent
@@ -32,10 +31,8 @@ from trainers.precision import laid_out, prepared
 from trainers.reproducible import reproducible
 from trainers.step import StepResult, training_step
 from trainers.tally import Collapsed, Tally
-from trainers.values import as_float
 from trainers.wrapper import Hooks
 
-Row = dict[str, Any]
 PROGRESS = ("epoch", "step", "seconds", "curve", "best", "checkpoints")  # of a training, beside its model
 
 
@@ -144,7 +141,7 @@ class Training:
         row = self._train_epoch()
         for wrapper in self.wrappers.values():
             wrapper.end_epoch(self.model)
-        row |= self._evaluate()
+        row |= measured(self.evaluated_model, self.data, self.config, self.epoch, self.epochs, self.device)
         row["seconds"] = time.monotonic() - started
         self._select(row)
         self.curve.append(row)
@@ -212,71 +209,6 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"], group["momentum"] = rate, momentum
         return rate
-
-    def _evaluate(self) -> Row:
-        row: Row = {f"{split}_{kind}_accuracy": None for split in ("test", "validation") for kind in ("clean", "pgd")}
-        selection = self.config.selection
-        if not selection.measures(self.epoch, self.epochs):
-            return row
-        if selection.protocol == "paper":
-            used = slice(0, selection.images)
-            row |= self._accuracies("test", self.data.test_images[used], self.data.test_labels[used])
-        if self.data.validation_images is not None and self.data.validation_labels is not None:
-            row |= self._accuracies("validation", self.data.validation_images, self.data.validation_labels)
-            row |= self._margin_accuracy(self.data.validation_images, self.data.validation_labels)
-            row |= self._quick_accuracy(self.data.validation_images, self.data.validation_labels)
-        return row
-
-    def _quick_accuracy(self, images: Tensor, labels: Tensor) -> Row:
-        """Where a search asks for it: what comes nearest to AutoAttack, for several times the passes of the margins."""
-        selection, seed = self.config.selection, self.config.seed
-        if not selection.quick:
-            return {}
-        attack = parse("quick", epsilon=selection.epsilon, norm=self.config.selection_norm, seed=seed)
-        found = evaluate_attack(
-            self.evaluated_model, images, labels, attack, device=self.device, batch_size=512
-        ).correct
-        return {"validation_quick_accuracy": float(found.float().mean())}
-
-    def _margin_accuracy(self, images: Tensor, labels: Tensor) -> Row:
-        """Where a search asks for it: margin losses against the likeliest classes, a sixtieth of AutoAttack's steps."""
-        selection = self.config.selection
-        if not selection.margin:
-            return {}
-        reached = margin_accuracy(
-            self.evaluated_model,
-            images,
-            labels,
-            epsilon=as_float(selection.epsilon),
-            step_size=as_float(selection.step_size),
-            steps=selection.steps,
-            norm=self.config.selection_norm,
-            seed=self.config.seed,
-            device=self.device,
-            batch_size=512,
-        )
-        return {"validation_margin_accuracy": reached}
-
-    def _accuracies(self, split: str, images: Tensor, labels: Tensor) -> Row:
-        """The attack starts from the same noise in every epoch, so that epochs differ by their weights alone."""
-        model, selection = self.evaluated_model, self.config.selection
-        return {
-            f"{split}_clean_accuracy": accuracy(model, images, labels, device=self.device, batch_size=512),
-            f"{split}_pgd_accuracy": pgd_accuracy(
-                model,
-                images,
-                labels,
-                epsilon=as_float(selection.epsilon),
-                step_size=as_float(selection.step_size),
-                steps=selection.steps,
-                norm=self.config.selection_norm,
-                # The 1M-DDPM code's margin loss: an image that is already misclassified stays where it is.
-                loss="cw_until_wrong" if selection.loss == "cw" else "ce",
-                seed=self.config.seed,
-                device=self.device,
-                batch_size=512,
-            ),
-        }
 
     def _select(self, row: Row) -> None:
         for name, split in (("best_test", "test"), ("best_validation", "validation")):

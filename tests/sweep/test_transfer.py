@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import yaml
 
 from benchmarks import _in_process
 from reports.results import Results
@@ -20,8 +19,7 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.transfer import TransferRecord
 from sweep.store.verdicts import pack, unpack
 from sweep.store.verification import Verification
-from sweep.studies.model import Study
-from tests.sweep.tiny_study import TINY
+from tests.sweep.tiny_study import tiny
 from trainers.counterexample_file import decoded
 from trainers.counterexamples import images_of
 from trainers.evaluate import pixels
@@ -33,15 +31,9 @@ IMAGES = 24
 def trained(tmp_path_factory):
     """Two columns of two seeds, attacked by PGD and by a part of AutoAttack under AutoAttack's name."""
     folder = tmp_path_factory.mktemp("trained")
-    content = {
-        **TINY,
-        "methods": {"at": {}, "st": {}},
-        "evaluation": {"attacks": ["clean", "pgd-5", "apgd-ce"], "epsilon": "0.1", "images": IMAGES},
-    }
-    del content["search"]
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(content))
+    attacks = {"attacks": ["clean", "pgd-5", "apgd-ce"], "epsilon": "0.1", "images": IMAGES}
     store = open_store(folder / "store")
-    _in_process.run(Study.load(folder / "tiny.yaml"), store)
+    _in_process.run(tiny(folder, methods={"at": {}, "st": {}}, search=None, evaluation=attacks), store)
     return store
 
 

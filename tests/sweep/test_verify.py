@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import yaml
 from safetensors.torch import load, save
 
 from benchmarks import _in_process
@@ -15,8 +14,7 @@ from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord, KeptFile
 from sweep.store.verdicts import pack, unpack
-from sweep.studies.model import Study
-from tests.sweep.tiny_study import TINY
+from tests.sweep.tiny_study import tiny
 from trainers.counterexample_file import SIGNS, Counterexamples, decoded
 
 IMAGES = 30
@@ -26,16 +24,9 @@ IMAGES = 30
 def honest(tmp_path_factory):
     """A store with a trained network, and its record under PGD."""
     folder = tmp_path_factory.mktemp("honest")
-    content = {
-        **TINY,
-        "seeds": [0],
-        "methods": {"at": {}},
-        "evaluation": {"attacks": ["clean", "pgd-5", "apgd-ce"], "epsilon": "0.1", "images": IMAGES},
-    }
-    del content["search"]
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(content))
+    attacks = {"attacks": ["clean", "pgd-5", "apgd-ce"], "epsilon": "0.1", "images": IMAGES}
     store = open_store(folder / "store")
-    _in_process.run(Study.load(folder / "tiny.yaml"), store)
+    _in_process.run(tiny(folder, seeds=[0], methods={"at": {}}, search=None, evaluation=attacks), store)
     return store
 
 

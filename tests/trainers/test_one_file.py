@@ -58,10 +58,6 @@ from trainers.values import as_float
 class Inverted(EvaluationAttack):
     kind: str = "inverted"
 
-    @classmethod
-    def from_name(cls, name, settings):
-        return cls(name=name, epsilon=settings.epsilon) if name == "inverted" else None
-
     @property
     def cost(self):
         return 0.4

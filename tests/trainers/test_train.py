@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import load_file
 from small_trials import every_kind_of_trial, small_trial
 
-from trainers import assembly, data
-from trainers import train as training_module
+from trainers import assembly, data, measurement
 from trainers.checkpoint import load_resume
 from trainers.config import InnerAttack, Recipe, Schedule, Selection
 from trainers.train import Training, train
@@ -61,7 +60,7 @@ def test_the_outcome_has_one_row_per_epoch_and_the_checkpoints_asked_for(tmp_pat
 
 def scripted(monkeypatch: pytest.MonkeyPatch, name: str, values: list[float]) -> None:
     script: Iterator[float] = iter(values)
-    monkeypatch.setattr(training_module, name, lambda *_, **__: next(script))
+    monkeypatch.setattr(measurement, name, lambda *_, **__: next(script))
 
 
 @pytest.mark.parametrize(("ties", "expected"), [("first", 1), ("last", 3)])
@@ -91,8 +90,8 @@ def test_the_protocol_heldout_never_touches_the_test_images(tmp_path: Path, monk
         seen.append(len(images))
         return 0.5
 
-    monkeypatch.setattr(training_module, "pgd_accuracy", measured)
-    monkeypatch.setattr(training_module, "accuracy", measured)
+    monkeypatch.setattr(measurement, "pgd_accuracy", measured)
+    monkeypatch.setattr(measurement, "accuracy", measured)
     trial = small_trial(selection=Selection(protocol="heldout", validation=16))
     outcome = train(trial, folder=tmp_path)
     assert seen == [16] * 6 and set(outcome["checkpoints"]) == {"best_validation", "last"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from trainers.attack import AttackSettings, EvaluationAttack, Verdicts
+from trainers.attack import EvaluationAttack, Verdicts
 from trainers.values import as_float
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ class Curve(EvaluationAttack):
 
     kind: str = "curve"
     plan: int = Field(1, ge=1, description="raised when its steps change: verdicts of another plan are others")
-
-    @classmethod
-    def from_name(cls, name: str, settings: AttackSettings) -> Curve | None:
-        if name != "curve":
-            return None
-        return cls(name=name, norm=settings.norm, epsilon=settings.epsilon, seed=settings.seed, images=settings.images)
 
     @property
     def cost(self) -> float:

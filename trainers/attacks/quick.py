@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from trainers.attack import AttackSettings, EvaluationAttack
+from trainers.attack import EvaluationAttack
 from trainers.values import as_float
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ class Quick(EvaluationAttack):
 
     kind: str = "quick"
     plan: int = Field(1, ge=1, description="raised when its steps change: verdicts of another plan are others")
-
-    @classmethod
-    def from_name(cls, name: str, settings: AttackSettings) -> Quick | None:
-        if name != "quick":
-            return None
-        return cls(name=name, norm=settings.norm, epsilon=settings.epsilon, seed=settings.seed, images=settings.images)
 
     @property
     def cost(self) -> float:
