@@ -21,7 +21,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
     """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers."""
-    from sweep.store.leftovers import leftovers
+    from sweep.store.leftovers import delete, leftovers
     from sweep.store.opening import existing_store
 
     if keep not in ("selected", "all"):
@@ -36,8 +36,7 @@ def gc(
     if every and not dry_run:
         if not yes:
             _confirm(f"Delete {listing.count(len(every), 'file')} ({listing.size(total)}) from {opened.uri}? [y/N] ")
-        for entry in every:
-            opened.delete(entry.path)
+        delete(opened, found)
     sys.stdout.write(f"{'would free' if dry_run else 'freed'} {listing.size(total)} ({total} bytes)\n")
 
 

@@ -55,16 +55,19 @@ def _title(finding: Finding) -> str:
 def _repair(found: Verification) -> None:
     from sweep.store.verification import COUNTEREXAMPLES
 
-    repaired = []
+    repaired, refused = [], []
     for one in found.findings:
         try:
             for place in found.set_aside(one):
                 sys.stdout.write(f"set aside: {place}\n")
         except OSError as fault:  # such as a bad sector: the others can still be set aside
-            reason = fault.strerror or fault
-            sys.stdout.write(f"could not be set aside: {one.path} ({reason}); move it away by hand\n")
+            refused.append((one.path, fault))
         else:
             repaired.append(one)
+    if refused and not repaired:  # a store in which nothing can be changed: one message as of every command
+        raise refused[0][1]
+    for path, reason in refused:
+        sys.stdout.write(f"could not be set aside: {path} ({reason.strerror or reason}); move it away by hand\n")
     commands = found.commands(repaired)
     if commands:
         sys.stdout.write("\n".join(["to compute it again:", *(f"  {command}" for command in commands)]) + "\n")

@@ -112,15 +112,24 @@ def held(store: Store) -> dict[str, Holder]:
 
 
 def abandoned(store: Store, old: float) -> list[Entry]:
-    """Files of leases that nobody holds: of dead processes of this machine, and others last renewed before `old`."""
-    loaded = _loaded(store)
+    """Files of leases that nobody holds: given back, of dead processes of this machine, or last renewed before `old`.
+
+    Also another machine's sign of life that this process has seen unchanged for too long: one that only slept writes it
+    again.
+    """
+    loaded, look = _loaded(store), Look(store)
     names = _held(loaded)
     renewed = {parts(entry.path)[0]: entry.modified for entry, _ in loaded}
     return [
         entry
         for entry, holder in loaded
-        if parts(entry.path)[0] not in names
-        and (holder.is_dead or max(entry.modified, renewed.get(holder.driver, 0.0)) < old)
+        if (name := parts(entry.path)[0]) not in names
+        and (
+            holder.is_dead
+            or not holder.expires
+            or max(entry.modified, renewed.get(holder.driver, 0.0)) < old
+            or (layout.is_driver(name) and holder.owner and look.is_over(entry.path, holder))
+        )
     ]
 
 

@@ -13,12 +13,12 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from sweep.store import layout, process
 from sweep.store.base import Store
-from sweep.store.holders import OBSERVED, Holder, Look, dump, elapsed, generations, parts
+from sweep.store.holders import OBSERVED, Holder, Look, dump, elapsed, generations, held, parts
 
 ATTEMPTS, FIRST_ATTEMPTS = 20, 3
 
@@ -155,6 +155,26 @@ def _is_live(store: Store, name: str, found: dict[int, Holder]) -> bool:
     look = Look(store)
     over = [look.is_over(layout.lease(name, number), one) for number, one in found.items()]
     return not all(over)
+
+
+def delete_abandoned(store: Store, paths: Iterable[str]) -> None:
+    """Files of leases that nobody held when they were listed, and nobody holds now.
+
+    They are taken first, and deleted as on a release: who deletes the first generation while another takes the lease
+    over lets a third start anew.
+    """
+    me = holder_here(60.0)
+    for path in paths:
+        name, taken = parts(path)[0], None
+        if name and not layout.is_driver(name):
+            try:
+                taken = take_files(store, name, me)
+            except OSError:  # a disk that is full: nobody else can take it either
+                pass
+            if taken is None and name in held(store):
+                continue
+        for one in taken or [path]:
+            store.delete(one)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore
 from sweep.store.holders import abandoned, held
-from sweep.store.leases import take
+from sweep.store.leases import delete_abandoned, take
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.search import CandidateRecord
@@ -25,6 +25,7 @@ from trainers.suites import wants_diagnostics
 LEFTOVER_SECONDS = 3600.0
 # Optuna holds a journal's lock for milliseconds, and takes one that is older than 30 s for a dead writer's.
 LOCK_SECONDS = 60.0
+LEASES = "leases that nobody holds"
 
 
 def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = False) -> dict[str, list[Entry]]:
@@ -35,7 +36,7 @@ def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = Fal
         found[reason].append(entry)
     found["shards of finished evaluations"] = _merged_shards(store, old)
     found["counterexamples that no evaluation names"] = _unnamed_counterexamples(store, old)
-    found["leases that nobody holds"] = abandoned(store, old)
+    found[LEASES] = abandoned(store, old)
     if isinstance(store, FolderStore):
         found["files of writers that were killed"] = [
             entry for entry in _entries(store, store.temporary_files()) if entry.modified < old
@@ -46,9 +47,19 @@ def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = Fal
     return {reason: entries for reason, entries in found.items() if entries}
 
 
+def delete(store: Store, found: dict[str, list[Entry]]) -> None:
+    for reason, entries in found.items():
+        if reason == LEASES:
+            delete_abandoned(store, [entry.path for entry in entries])
+        else:
+            for entry in entries:
+                store.delete(entry.path)
+
+
 def delete_dead(store: Store) -> None:
     """What no process can need or write any more, whoever else is at work: done at both ends of every run."""
-    for entry in [*abandoned(store, 0.0), *_merged_shards(store, math.inf)]:
+    delete_abandoned(store, [entry.path for entry in abandoned(store, 0.0)])
+    for entry in _merged_shards(store, math.inf):
         store.delete(entry.path)
     if isinstance(store, FolderStore):
         for file in store.dead_temporary_files():

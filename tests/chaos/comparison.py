@@ -5,6 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.folder import FolderStore
 from sweep.store.holders import held
 from sweep.store.opening import open_store
 from tests.chaos.children import Ended
@@ -52,6 +55,20 @@ def judge_store(
     for name, content in reference.tables.items():
         if made[name] != content:
             result.bad("differing", f"{name} is not byte-identical")
-    leases = held(open_store(store))
+    opened = open_store(store)
+    leases = held(opened)
     if leases:
         result.bad("lost", f"leases are held after the end: {', '.join(leases)}")
+    left = _left(opened) if whole else []
+    if left:
+        result.bad("lost", f"the last run left what no process can need: {', '.join(left)}")
+
+
+def _left(store: Store) -> list[str]:
+    """What the processes that died had begun; a lease that nobody filled says nothing of its process."""
+    found = [path for path in store.paths(layout.LEASES) if store.read(path)]
+    found += [path for path in store.paths(layout.TRIALS) if path.endswith((layout.RESUME, layout.PROGRESS))]
+    found += [path for path in store.paths(layout.EVALUATIONS) if layout.kind_at(path) == "shard"]
+    if isinstance(store, FolderStore):
+        found += [str(file) for file in store.dead_temporary_files()]
+    return found

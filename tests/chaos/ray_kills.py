@@ -51,7 +51,7 @@ STARTING = 0.15  # of all moments lie before the first record
 START_SECONDS = 6.0  # of Ray, on a quiet machine
 # When the driver was killed, Ray's two agents tell a head that is gone of their raylet's end: a request of a minute.
 LEFT_SECONDS = 90.0
-HANG_SECONDS = 150.0  # 60 of them are what a driver waits for nodes that may come back
+HANG_SECONDS = 90.0  # 60 of them are what a driver waits for nodes that may come back
 STOP_SECONDS = 15.0  # from a signal to the end
 
 

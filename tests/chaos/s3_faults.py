@@ -26,7 +26,7 @@ from tests.chaos.tally import Result
 
 PART = "s3"
 KINDS = ("none", "lost", "500", "503", "slow", "mixed")
-SHARES = {"slow": 0.006}  # of all requests; each slow one costs a time-out
+SHARES = {"slow": 0.012}  # of all requests; each slow one costs a time-out
 SHARE = 0.04
 READ_SECONDS = 4.0  # the store's own limits, shortened, so that a run meets its faults within a minute
 PAUSE_SECONDS = 0.05

@@ -221,6 +221,40 @@ def test_a_driver_that_was_silent_loses_what_another_took_and_nothing_else(tmp_p
     assert held(store) == {}
 
 
+def dead_lease(store, name: str) -> None:
+    """As left by a process of this machine that was killed."""
+    here = {"host": holders.process.host(), "pid": os.getpid(), "started": "another process"}
+    store.create(layout.lease(name, 1), holder(time.time() + 60, **here))
+
+
+def test_what_dead_processes_left_is_deleted_and_what_was_taken_over_meanwhile_keeps_a_third_away(store):
+    dead_lease(store, "x")
+    dead_lease(store, "y")
+    store.write(layout.lease("z", 1), holder(0.0))  # given back
+    listed = [entry.path for entry in holders.abandoned(store, 0.0)]
+    assert len(listed) == 3
+    with take(store, "x", 30):  # between the listing and the deletion
+        leases.delete_abandoned(store, listed)
+        assert take(store, "x", 30) is None and set(held(store)) == {"x"}
+    assert store.paths(layout.LEASES) == []
+
+
+def test_another_machines_sign_of_life_is_deleted_once_it_was_seen_to_be_silent(tmp_path):
+    store = open_store(tmp_path)
+    dead_driver(store, "x", seconds=0.4)
+    assert holders.abandoned(store, 0.0) == []
+    time.sleep(0.5)
+    sign = layout.lease(layout.driver_lease("abc"), 1)
+    assert [entry.path for entry in holders.abandoned(store, 0.0)] == [sign]
+    leases.delete_abandoned(store, [sign])
+    mine = HeldLeases(store)
+    assert not mine.take("x")  # watched by itself from now on
+    time.sleep(0.5)
+    assert mine.look(0.0) and mine.take("x")
+    mine.release_all()
+    assert store.paths(layout.LEASES) == []
+
+
 def test_a_lease_that_both_gave_up_is_free_when_its_driver_lets_it_go(tmp_path):
     store = open_store(tmp_path)
     mine, other = HeldLeases(store), HeldLeases(store)
