@@ -51,7 +51,7 @@ class Evaluation:
         first = self.attack.images[0] if self.attack.images else 0
         return slice(first, first + self.images)
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """In the same unit as that of trainings."""
         return self.images * self.attack.cost

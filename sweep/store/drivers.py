@@ -90,6 +90,7 @@ class HeldLeases:
         self._sign: SignOfLife | None = None
         self._held: dict[str, DriversLease] = {}
         self._live: set[str] = set()  # names that others had at the last look
+        self._listed: set[str] = set()  # names with a file: who holds them is asked when there is nothing else to do
         self._looked = -math.inf
         self._files: dict[str, tuple[float, Holder | None]] = {}  # of others: changed when, by whom
         self._drivers: dict[str, tuple[float, float]] = {}  # their signs of life: changed when, and seen so since when
@@ -127,19 +128,42 @@ class HeldLeases:
             lease.release()
 
     def is_refused(self, name: str) -> bool:
-        """Whether another had it when it was asked for, and had it still at the last look."""
-        return name in self.refused and name in self._live
+        """Whether another had it when it was asked for, and had it still at the last look; or seems to have it."""
+        return (name in self.refused and name in self._live) or name in self._listed
 
-    def look(self, seconds: float) -> bool:
+    def look(self, seconds: float, *, at_all: bool = False) -> bool:
         """Which of the refused ones others still have, unless the last look is no older; whether any is free now.
 
-        One listing answers for all names; who holds one is read again when its file has changed.
+        One listing answers for all names; who holds one is read again when its file has changed. `at_all`: who has
+        nothing else to do also asks who holds what was only listed.
         """
-        if not self.refused or time.monotonic() - self._looked < seconds:
+        asks = self.refused or (at_all and self._listed)
+        if not asks or time.monotonic() - self._looked < seconds:
             return False
-        before, self._live, files = self._live, set(), {}
+        before = self._live
+        if at_all:
+            before = before | self._listed
+            self.refused |= self._listed
+            self._listed = set()
+        self._judge(self._entries())
+        return bool(self.refused & before - self._live)
+
+    def expect(self, names: set[str], less_urgent: set[str]) -> None:
+        """Which of these others have: asked about once for all, so that nobody tries them one by one.
+
+        Of less urgent ones a file is enough, until there is nothing else to do: of ten thousand each would be read.
+        """
+        entries = self._entries()
+        there = {parts(entry.path)[0] for entry in entries} - set(self._held)
+        self.refused |= names & there
+        self._listed = less_urgent & there - self.refused
+        self._judge(entries)
+
+    def _judge(self, entries: list[Entry]) -> None:
+        """Which of the refused ones others have by what is listed now."""
+        self._live, files = set(), {}
         look = Look(self.store)
-        for entry in self._entries():
+        for entry in entries:
             name = parts(entry.path)[0]
             if name not in self.refused:
                 continue
@@ -152,13 +176,6 @@ class HeldLeases:
                 self._live.add(name)
         self._files = files
         self._looked = time.monotonic()
-        return bool(self.refused & before - self._live)
-
-    def expect(self, names: set[str]) -> None:
-        """Which of these others have: asked about once for all, so that nobody tries them one by one."""
-        there = {parts(entry.path)[0] for entry in self._entries()}
-        self.refused |= (names & there) - set(self._held)
-        self.look(0.0)
 
     def drivers(self) -> list[str]:
         """All that seem to be at work on this store, this one among them; for who begins where, never for safety."""

@@ -6,6 +6,7 @@ Those of one trial are leased and looked at together: one listing says what is s
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from sweep.store.records.evaluation import ShardRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell
+from sweep.work.ordered import Ordered
 from sweep.work.ready import Ready
 from sweep.work.tasks import EvaluationPiece
 
@@ -57,12 +59,13 @@ class OpenTrial:
 class OpenEvaluations:
     def __init__(self, study: Study, store: Store, leases: HeldLeases, ready: Ready) -> None:
         self.study, self.store, self.leases, self.ready = study, store, leases, ready
-        self.waiting: list[OpenTrial] = []
+        self.waiting = Ordered(self._order)
         self.count = 0  # of the evaluations that wait to be begun
         self.done_cost = 0.0  # of those that are stored, done before or now
         self.at_once = 1  # tasks that the devices hold, as the cluster is now
         self._begun: dict[str, OpenTrial] = {}  # by lease
-        self._unsorted = False  # sorted when one is opened, not ten thousand times
+        self._begun_count = 0  # of their evaluations
+        self._of_label: defaultdict[str, dict[OpenTrial, None]] = defaultdict(dict)  # those that wait
 
     def add(self, cell: Cell, stored: Collection[str] = (), *, is_trained: bool = True) -> None:
         """What a finished trial lacks; `stored` are records that are known to be there."""
@@ -76,33 +79,35 @@ class OpenEvaluations:
         if missing:
             self._wait(OpenTrial(cell, cell.trial, missing, is_trained=is_trained))
 
-    def order_changed(self) -> None:
-        """A label's trainings may have ended, or who shares the work has: others go first now."""
-        self._unsorted = True
+    def label_changed(self, label: str) -> None:
+        """Its trainings have ended, or new ones have come: its evaluations are more or less urgent now."""
+        for one in self._of_label[label]:
+            self.waiting.replace(one)
+
+    def shares_changed(self) -> None:
+        """Others have come or gone who share the work."""
+        self.waiting.replace_all()
 
     def stored_by_others(self, stored: Collection[str]) -> None:
         """These records are there: whoever made them has finished them."""
         for one in list(self.waiting):
             done = [evaluation for evaluation in one.missing if evaluation.record in stored]
-            self.done_cost += sum(evaluation.cost for evaluation in done)
-            self.count -= len(done)
-            one.missing = [evaluation for evaluation in one.missing if evaluation.record not in stored]
-            if not one.missing:
-                self.waiting.remove(one)
+            if done:
+                self._wait_no_more(one)
+                self.done_cost += sum(evaluation.cost for evaluation in done)
+                one.missing = [evaluation for evaluation in one.missing if evaluation.record not in stored]
+                if one.missing:
+                    self._wait(one)
 
     def begin(self, may_begin: Callable[[OpenTrial], bool]) -> bool:
         """Begin the evaluations of the most urgent trial that nobody else has; whether there was one."""
         now = time.monotonic()
-        if self._unsorted:
-            self.waiting.sort(key=self._order)
-            self._unsorted = False
-        for place, one in enumerate(self.waiting):
+        for one in self.waiting:
             if one.not_before > now or not may_begin(one) or self.leases.is_refused(one.lease):
                 continue
             is_uncertain = self.ready.rank(one.trial) > 0 or not one.is_trained
             if (is_uncertain and self._is_done(one)) or self.leases.take(one.lease):
-                del self.waiting[place]
-                self.count -= len(one.missing)
+                self._wait_no_more(one)
                 if not self.leases.has(one.lease):
                     self.done_cost += one.cost
                     return True
@@ -138,13 +143,19 @@ class OpenEvaluations:
         one = self._begun.pop(lease, None)
         if one is not None:
             self.ready.drop(lease)
+            self._begun_count -= len(one.begun)
             one.not_before, one.begun = not_before, {}
             self._wait(one)
 
     def _wait(self, one: OpenTrial) -> None:
-        self.waiting.append(one)
+        self.waiting.add(one)
+        self._of_label[one.cell.label][one] = None
         self.count += len(one.missing)
-        self._unsorted = True
+
+    def _wait_no_more(self, one: OpenTrial) -> None:
+        self.waiting.remove(one)
+        del self._of_label[one.cell.label][one]
+        self.count -= len(one.missing)
 
     def _order(self, one: OpenTrial) -> tuple[bool, bool, float, float]:
         rank = self.ready.rank(one.trial)
@@ -172,6 +183,7 @@ class OpenEvaluations:
             else:
                 progress = EvaluationProgress(self.store, evaluation, shards)
                 one.begun[evaluation.folder] = BegunEvaluation(evaluation, progress)
+                self._begun_count += 1
         for opened in list(one.begun.values()):
             self._open_phase(one, opened)
         if not one.begun and one.lease in self._begun:
@@ -192,12 +204,12 @@ class OpenEvaluations:
 
     def _shards(self, evaluation: Evaluation) -> int:
         """Near the end a phase is cut for all devices, so that none idles while one does the last evaluation."""
-        begun = sum(len(one.begun) for one in self._begun.values())
-        left = len(self.ready) - self.ready.count("evaluate") + self.count + begun
+        left = len(self.ready) - self.ready.count("evaluate") + self.count + self._begun_count
         return max(evaluation.shards, self.at_once if left < 2 * self.at_once else 1)
 
     def _close(self, one: OpenTrial, opened: BegunEvaluation) -> None:
         del one.begun[opened.evaluation.folder]
+        self._begun_count -= 1
         if not one.begun:
             self._release(one)
 

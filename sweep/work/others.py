@@ -42,7 +42,7 @@ class Others:
         if drivers != self._drivers:
             self._drivers = drivers
             self.work.ready.share(rank_among(drivers, self.work.leases.sign.name))
-            self.work.evaluations.order_changed()
+            self.work.evaluations.shares_changed()
 
     @property
     def is_surveyed(self) -> bool:
@@ -53,9 +53,9 @@ class Others:
         if self.is_surveyed and time.monotonic() - self._expected > EXPECT_SECONDS:
             self._expected = time.monotonic()
             work = self.work
-            left = {one.task.lease for one in work.ready if one.rank}
-            left |= {one.lease for one in work.evaluations.waiting if work.ready.rank(one.trial)}
-            work.leases.expect(left)
+            tasks = {one.task.lease for one in work.ready if one.rank}
+            trials = {one.lease for one in work.evaluations.waiting if work.ready.rank(one.trial)}
+            work.leases.expect(tasks, less_urgent=trials)
         return self.is_surveyed
 
     def survey(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweep.work.ordered import Ordered
 from sweep.work.tasks import STAGES, Task, Training
 
 SHARED = ("train", "diagnose")  # stages of which every driver knows all tasks
@@ -81,8 +81,7 @@ class Ready:
 
     def __init__(self) -> None:
         self.rank: Callable[[str], float] = lambda trial: 0.0
-        self._waiting: list[Assigned] = []
-        self._orders: list[tuple[int, bool, bool, float, float]] = []  # of those, in the same places
+        self._waiting = Ordered[Assigned](lambda one: one.order)
         self._known: set[str] = set()
         self._trainings: Counter[str] = Counter()  # of each label, those that have not ended
         self._changed: set[str] = set()  # labels that began or ended their trainings: sorted when somebody takes
@@ -104,12 +103,8 @@ class Ready:
             self.put_back(Assigned(task))
 
     def put_back(self, assigned: Assigned) -> None:
-        task = assigned.task
-        assigned.fills_column = task.stage == "evaluate" and self.is_trained(task.label)
-        assigned.rank = self.rank(task.trial) if task.stage in SHARED else 0.0
-        place = bisect.bisect_right(self._orders, order := assigned.order)
-        self._waiting.insert(place, assigned)
-        self._orders.insert(place, order)
+        self._judge(assigned)
+        self._waiting.add(assigned)
 
     def take(
         self, may_have: Callable[[Assigned], bool], trial: str = "", busy: Collection[str] = ()
@@ -123,11 +118,11 @@ class Ready:
             if may_have(assigned):
                 if assigned.task.stage == "evaluate" and assigned.task.trial != trial:
                     place = self._best_trial(place, may_have, trial, busy)
-                return self._pop(place)
+                return self._waiting.pop(place)
         return None
 
     def remove(self, assigned: Assigned) -> None:
-        self._pop(self._waiting.index(assigned))
+        self._waiting.remove(assigned)
 
     def drop(self, lease: str) -> None:
         """Whatever waits under a lease that is no longer ours; it may be added again."""
@@ -142,9 +137,9 @@ class Ready:
     def share(self, rank: Callable[[str], float]) -> None:
         """Others have come or gone."""
         self.rank = rank
-        waiting, self._waiting, self._orders = self._waiting, [], []
-        for assigned in waiting:
-            self.put_back(assigned)
+        for assigned in self._waiting:
+            self._judge(assigned)
+        self._waiting.replace_all()
 
     def startable(self, at_most: int, may_have: Callable[[Assigned], bool]) -> int:
         """How many could start now; counted no further than anybody wants to know."""
@@ -156,8 +151,7 @@ class Ready:
         return found
 
     def count(self, stage: str) -> int:
-        places = self._places(stage)
-        return int(places.stop - places.start)
+        return self._waiting.count_between(*_stage(stage))
 
     def training_ended(self, label: str) -> None:
         self._trainings[label] -= 1
@@ -171,7 +165,7 @@ class Ready:
         """The place of the evaluation to take instead of the first one, or that one's."""
         best = first
         for place in range(first, len(self._waiting)):
-            if self._orders[place][:3] != self._orders[first][:3]:
+            if self._waiting.key(place)[:3] != self._waiting.key(first)[:3]:
                 break
             found = self._waiting[place].task.trial
             if found == trial and may_have(self._waiting[place]):
@@ -180,24 +174,23 @@ class Ready:
                 best = place
         return best
 
-    def _pop(self, place: int) -> Assigned:
-        del self._orders[place]
-        return self._waiting.pop(place)
-
-    def _places(self, stage: str) -> slice:
-        """Where the tasks of a stage are."""
-        number = STAGES.index(stage)
-        first, after = (
-            bisect.bisect_left(self._orders, one, key=lambda order: order[0]) for one in (number, number + 1)
-        )
-        return slice(first, after)
+    def _judge(self, assigned: Assigned) -> None:
+        task = assigned.task
+        assigned.fills_column = task.stage == "evaluate" and self.is_trained(task.label)
+        assigned.rank = self.rank(task.trial) if task.stage in SHARED else 0.0
 
     def _sort_changed(self) -> None:
         """Only evaluations have a place that depends on their label."""
         if not self._changed:
             return
-        moved = [one for one in self._waiting[self._places("evaluate")] if one.task.label in self._changed]
-        for assigned in moved:
-            self.remove(assigned)
-            self.put_back(assigned)
+        for assigned in self._waiting.between(*_stage("evaluate")):
+            if assigned.task.label in self._changed:
+                self._judge(assigned)
+                self._waiting.replace(assigned)
         self._changed.clear()
+
+
+def _stage(name: str) -> tuple[tuple[int], tuple[int]]:
+    """Between which keys its tasks are."""
+    number = STAGES.index(name)
+    return (number,), (number + 1,)

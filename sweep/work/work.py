@@ -100,7 +100,7 @@ class Work:
         if not at_most or not self.may_start():
             return 0
         found = self._free(at_most)
-        if found < at_most and self.leases.look(POLL_SECONDS):
+        if found < at_most and self.leases.look(POLL_SECONDS, at_all=True):
             found = self._free(at_most)
         return found
 
@@ -155,7 +155,7 @@ class Work:
                     self.ready.put_back(assigned)
                 continue
             if assigned is None:
-                if self.leases.look(POLL_SECONDS):
+                if self.leases.look(POLL_SECONDS, at_all=True):
                     continue
                 return None
             if assigned.stored is not None:  # another driver finished it in the meantime
@@ -271,6 +271,8 @@ class Work:
                 self._queue_evaluations(cell, stored)
             elif state != "collapsed":
                 self.ready.add(Training(cell.label, cell.config, cell.trial))
+        for label in labels:
+            self.evaluations.label_changed(label)
 
     def _advance_searches(self) -> None:
         for one in self.candidates.advance():
@@ -292,7 +294,8 @@ class Work:
 
     def training_failed(self, task: Training) -> None:
         self.ready.training_ended(task.label)
-        self.evaluations.order_changed()
+        if self.ready.is_trained(task.label):
+            self.evaluations.label_changed(task.label)
 
     def _note_best(self, label: str, metrics: Mapping[str, float]) -> None:
         for name in ("best_validation_validation_pgd_accuracy", "best_test_test_pgd_accuracy"):
