@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = sorted(file.stem for file in Path(__file__).parent.glob("[!_]*.py"))
+HERE = Path(__file__).parent
+NAMES = sorted(
+    [*(file.stem for file in HERE.glob("[!_]*.py")), *(file.parent.name for file in HERE.glob("*/__main__.py"))]
+)
 
 
 def main(wanted: list[str]) -> int:

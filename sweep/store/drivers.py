@@ -92,7 +92,7 @@ class HeldLeases:
         self._live: set[str] = set()  # names that others had at the last look
         self._listed: set[str] = set()  # names with a file: who holds them is asked when there is nothing else to do
         self._looked = -math.inf
-        self._files: dict[str, tuple[float, Holder | None]] = {}  # of others: changed when, by whom
+        self._files: dict[str, tuple[float, Holder | None]] = {}  # as read: changed when, held by whom
         self._drivers: dict[str, tuple[float, float]] = {}  # their signs of life: changed when, and seen so since when
         self._counted = -math.inf
 
@@ -161,20 +161,20 @@ class HeldLeases:
 
     def _judge(self, entries: list[Entry]) -> None:
         """Which of the refused ones others have by what is listed now."""
-        self._live, files = set(), {}
-        look = Look(self.store)
-        for entry in entries:
-            name = parts(entry.path)[0]
-            if name not in self.refused:
-                continue
-            known = self._files.get(entry.path)
-            if known is None or known[0] != entry.modified:
-                known = entry.modified, load(self.store, entry.path, entry.modified)
-            files[entry.path] = known
-            holder = known[1]
-            if holder is not None and not look.is_over(entry.path, holder):
+        listed = {entry.path: entry.modified for entry in entries}
+        self._files = {path: known for path, known in self._files.items() if known[0] == listed.get(path)}
+
+        def read(path: str) -> Holder | None:
+            if path not in self._files and path in listed:
+                self._files[path] = listed[path], load(self.store, path, listed[path])
+            return self._files[path][1] if path in self._files else None
+
+        self._live = set()
+        look = Look(self.store, read)
+        for path in listed:
+            name = parts(path)[0]
+            if name in self.refused and (holder := read(path)) and not look.is_over(path, holder):
                 self._live.add(name)
-        self._files = files
         self._looked = time.monotonic()
 
     def drivers(self) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -73,10 +74,14 @@ OBSERVED = Observed()
 
 
 class Look:
-    """At the leases as they are now: each driver's sign of life is read once, each process looked for once."""
+    """At the leases as they are now: each driver's sign of life is read once, each process looked for once.
 
-    def __init__(self, store: Store) -> None:
+    `read` finds the holder in a sign of life, where somebody knows what has changed since the look before.
+    """
+
+    def __init__(self, store: Store, read: Callable[[str], Holder | None] | None = None) -> None:
         self.store = store
+        self._read = read or (lambda path: load(store, path, time.time()))
         self._silent: dict[str, bool | None] = {}  # drivers; None of one whose sign of life is lost
         self._dead: dict[tuple[str, int, str], bool] = {}
 
@@ -90,7 +95,7 @@ class Look:
     def _is_silent(self, driver: str) -> bool | None:
         if driver not in self._silent:
             path = layout.lease(driver, 1)
-            sign = load(self.store, path, time.time())
+            sign = self._read(path)
             self._silent[driver] = self.is_over(path, sign) if sign and sign.owner and not sign.driver else None
         return self._silent[driver]
 
