@@ -182,6 +182,21 @@ def test_the_leases_of_a_dead_driver_are_all_free_when_it_has_been_silent_for_lo
     third.release_all()
 
 
+def test_what_is_less_urgent_is_left_by_its_file_alone_until_there_is_nothing_else_to_do(tmp_path):
+    store = Counting(tmp_path)
+    dead_driver(store, "urgent", "later", seconds=0.4)
+    mine = HeldLeases(store)
+    mine.expect({"urgent", "free"}, less_urgent={"later", "free later"})
+    assert [mine.is_refused(name) for name in ("urgent", "later", "free", "free later")] == [True, True, False, False]
+    assert not any(kind == "read" and "later" in path for kind, path in store.asked) and not mine.take("later")
+    assert not mine.look(0.0, at_all=True) and mine.is_refused("later")  # read now, and not silent for long enough
+    store.asked.clear()
+    assert not mine.look(0.0) and not [path for kind, path in store.asked if kind == "read"]  # nothing has changed
+    time.sleep(0.5)
+    assert mine.look(0.0) and mine.take("later") and mine.take("urgent")
+    mine.release_all()
+
+
 def test_a_lease_whose_drivers_file_was_lost_runs_out_by_itself(tmp_path):
     store = open_store(tmp_path)
     dead_driver(store, "x", seconds=0.4)
