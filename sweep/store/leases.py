@@ -110,8 +110,9 @@ def take_files(store: Store, name: str, me: Holder) -> list[str] | None:
     if store.create(first, dump(me)):
         return [first]
     found = generations(store, name)
-    if any(holder.owner == me.owner for holder in found.values()):
-        # A remote store may have carried out what it then reported as refused: the owner in the file decides.
+    if any(holder.owner == me.owner or (me.driver and holder.driver == me.driver) for holder in found.values()):
+        # A remote store may have carried out what it then reported as refused, or only after the release, when a second
+        # try had long succeeded: the owner in the file decides, and a driver asks for nothing that it holds.
         return [first]
     if _is_live(store, name, found):
         return None
@@ -173,7 +174,7 @@ def delete_abandoned(store: Store, paths: Iterable[str]) -> None:
                 pass
             if taken is None and name in held(store):
                 continue
-        for one in taken or [path]:
+        for one in dict.fromkeys([path, *(taken or [])]):  # a dead later generation is not among those taken
             store.delete(one)
 
 

@@ -170,7 +170,8 @@ def test_interruption_says_how_to_go_on(monkeypatch, capsys):
     assert "the same command goes on" in capsys.readouterr().err
 
 
-def test_a_signal_while_listing_ends_quietly(tmp_path):
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_listing_ends_quietly(tmp_path, kind):
     pipe = subprocess.PIPE
     # A session that runs in the background ignores SIGINT and hands that down: take it back for the child.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -178,7 +179,7 @@ def test_a_signal_while_listing_ends_quietly(tmp_path):
     signal.signal(signal.SIGINT, before)
     process.stdout.readline()
     time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(kind)
     _, errors = process.communicate(timeout=patience(20))
     assert process.returncode == 130 and "Traceback" not in errors and errors.count("\n") <= 2
 

@@ -236,22 +236,34 @@ def test_a_driver_that_was_silent_loses_what_another_took_and_nothing_else(tmp_p
     assert held(store) == {}
 
 
-def dead_lease(store, name: str) -> None:
+def dead_lease(store, name: str, generation: int = 1) -> None:
     """As left by a process of this machine that was killed."""
     here = {"host": holders.process.host(), "pid": os.getpid(), "started": "another process"}
-    store.create(layout.lease(name, 1), holder(time.time() + 60, **here))
+    store.create(layout.lease(name, generation), holder(time.time() + 60, **here))
 
 
 def test_what_dead_processes_left_is_deleted_and_what_was_taken_over_meanwhile_keeps_a_third_away(store):
     dead_lease(store, "x")
     dead_lease(store, "y")
     store.write(layout.lease("z", 1), holder(0.0))  # given back
+    dead_lease(store, "w", 2)  # its process was killed while it let go: the first generation went first
     listed = [entry.path for entry in holders.abandoned(store, 0.0)]
-    assert len(listed) == 3
+    assert len(listed) == 4
     with take(store, "x", 30):  # between the listing and the deletion
         leases.delete_abandoned(store, listed)
         assert take(store, "x", 30) is None and set(held(store)) == {"x"}
     assert store.paths(layout.LEASES) == []
+
+
+def test_a_lease_that_the_store_wrote_after_its_release_is_still_the_drivers_own(tmp_path):
+    store = open_store(tmp_path)
+    mine = HeldLeases(store)
+    late = holder(time.time() + 60, owner="first try", driver=mine.sign.name)
+    store.write(layout.lease("x", 1), late)
+    assert not HeldLeases(store).take("x")
+    assert mine.take("x")
+    mine.release_all()
+    assert "x" not in held(store)
 
 
 def test_another_machines_sign_of_life_is_deleted_once_it_was_seen_to_be_silent(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from sweep.errors import SweepEnded
 from sweep.work.stopping import Stop
+from tests.patience import patience
 
 ROOT = Path(__file__).parents[3]
 BEGIN = """
@@ -29,9 +30,9 @@ BLOCKED = "    ctypes.CDLL(None).pause(); ctypes.CDLL(None).sleep(60); ctypes.CD
 DEAF = "    while True: ctypes.CDLL(None).sleep(60)\n"
 
 
-def begin(body: str, patience: float = 1.0) -> subprocess.Popen:
+def begin(body: str, seconds: float = 1.0) -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, "-c", BEGIN + body, str(patience)],
+        [sys.executable, "-c", BEGIN + body, str(seconds)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -44,10 +45,10 @@ def begin(body: str, patience: float = 1.0) -> subprocess.Popen:
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_work_that_looks_ends_cleanly_even_where_the_signal_comes_twice(kind):
-    process = begin(WORKS, patience=60)
+    process = begin(WORKS, seconds=60)
     process.send_signal(kind)
     os.killpg(process.pid, kind)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=patience(30))
     assert process.returncode == 0 and output == "ended cleanly\n"
     assert errors == "stopping after the current step; press Ctrl-C again to end at once\n"
 
@@ -57,23 +58,23 @@ def test_work_that_looks_ends_cleanly_even_where_the_signal_comes_twice(kind):
 def test_work_that_hangs_is_ended_with_the_way_to_go_on(kind, body):
     process = begin(body)
     os.killpg(process.pid, kind)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=patience(30))
     assert process.returncode == 130 and output == "lease released\n"
     assert errors.splitlines()[-1] == "to go on: python -m sweep.run --study mine" and "Traceback" not in errors
 
 
 def test_a_second_press_ends_at_once():
-    process = begin(DEAF, patience=60)
+    process = begin(DEAF, seconds=60)
     process.send_signal(signal.SIGINT)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=patience(30))
     assert process.returncode == 130 and "lease released" in output and "to go on" in errors
 
 
 def test_lost_ground_ends_a_hanging_process_with_the_reason():
     process = begin("    stop.lost('no node is alive')\n" + DEAF)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=patience(30))
     assert process.returncode == 1 and output == "lease released\n"
     assert errors == "error: no node is alive\nto go on: python -m sweep.run --study mine\n"
 
