@@ -29,7 +29,7 @@ def run(study: Study, store: Store, data_dir: str = "data") -> dict[str, float]:
             started = time.process_time()
             while items := open_items(store, wanted):
                 for item in items:
-                    piece = EvaluationPiece(cell.label, cell.config, cell.trial, item=item, share=1.0)
+                    piece = EvaluationPiece(cell.label, cell.config, cell.trial, item=item)
                     piece.run(Workplace(setting, store, place, lambda _: None))
             seconds[conclude(store, wanted).path] = time.process_time() - started
     write_manifest(store, manifest(study, cells))

@@ -105,6 +105,15 @@ class EvaluationAttack(Strict):
         """Forward-backward passes per image, roughly."""
         raise NotImplementedError
 
+    def passes(self, phase: str) -> float:
+        """Those of an image that reaches this phase."""
+        return self.cost / len(self.phases)
+
+    def expected_passes(self, right: float, robust: float) -> float:
+        """Per image, of a model that classifies this share right and keeps that share right under attack."""
+        reached = (1.0, right, *(robust for _ in self.phases[2:]))
+        return sum(share * self.passes(phase) for share, phase in zip(reached, self.phases, strict=False))
+
     @property
     def display(self) -> str:
         return self.name.replace("-", " ").capitalize()

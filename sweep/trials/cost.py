@@ -18,7 +18,8 @@ def training_cost(config: TrialConfig) -> float:
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
     method = composition.method_of(config.method)
     passes = method.passes * (1 if method.trains_on == "clean" else 1 + recipe.attack.steps)
-    return length * recipe.batch_size * (passes + sum(one.passes for one in config.wrappers.values()) + 1.0)
+    step = passes + sum(one.passes for one in config.wrappers.values()) + 1.0
+    return length * recipe.batch_size * step + selection_passes(config)
 
 
 def batches(config: TrialConfig) -> int:
@@ -37,6 +38,14 @@ def selection_passes(config: TrialConfig) -> float:
     test = selection.images or config.test_images or dataset_facts(config.dataset).test_images
     images = selection.validation + (test if selection.protocol == "paper" else 0)
     return sum(selection.measures(epoch, length) for epoch in range(length)) * images * (selection.steps + 0.4)
+
+
+def diagnosis_passes(config: TrialConfig, images: int | None) -> float:
+    """PGD on the first images of each part, and a backward pass for each class."""
+    facts = dataset_facts(config.dataset)
+    train = (config.train_images or facts.train_images) - config.selection.validation
+    parts = (train, config.test_images or facts.test_images)
+    return (21 + facts.classes) * sum(part if images is None else min(images, part) for part in parts)
 
 
 def steps_of(config: TrialConfig) -> int:

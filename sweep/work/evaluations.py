@@ -23,6 +23,7 @@ from sweep.studies.model import Study
 from sweep.trials.cells import Cell
 from sweep.work.ordered import Ordered
 from sweep.work.ready import Ready
+from sweep.work.survival import Survival
 from sweep.work.tasks import EvaluationPiece
 
 
@@ -32,7 +33,8 @@ class BegunEvaluation:
 
     evaluation: Evaluation
     progress: EvaluationProgress
-    pieces_left: int = 0  # of its present phase
+    phase: str = ""  # the present one
+    pieces_left: int = 0  # of that
     broken: bool = False  # one of its pieces failed for good
 
 
@@ -61,7 +63,7 @@ class OpenEvaluations:
         self.study, self.store, self.leases, self.ready = study, store, leases, ready
         self.waiting = Ordered(self._order)
         self.count = 0  # of the evaluations that wait to be begun
-        self.done_cost = 0.0  # of those that are stored, done before or now
+        self.survival = Survival()
         self.at_once = 1  # tasks that the devices hold, as the cluster is now
         self._begun: dict[str, OpenTrial] = {}  # by lease
         self._begun_count = 0  # of their evaluations
@@ -72,9 +74,7 @@ class OpenEvaluations:
         assert cell.trial is not None
         missing = []
         for evaluation in evaluations_of(self.study, cell):
-            if evaluation.record in stored:
-                self.done_cost += evaluation.cost
-            else:
+            if evaluation.record not in stored:
                 missing.append(evaluation)
         if missing:
             self._wait(OpenTrial(cell, cell.trial, missing, is_trained=is_trained))
@@ -94,7 +94,6 @@ class OpenEvaluations:
             done = [evaluation for evaluation in one.missing if evaluation.record in stored]
             if done:
                 self._wait_no_more(one)
-                self.done_cost += sum(evaluation.cost for evaluation in done)
                 one.missing = [evaluation for evaluation in one.missing if evaluation.record not in stored]
                 if one.missing:
                     self._wait(one)
@@ -108,11 +107,9 @@ class OpenEvaluations:
             is_uncertain = self.ready.rank(one.trial) > 0 or not one.is_trained
             if (is_uncertain and self._is_done(one)) or self.leases.take(one.lease):
                 self._wait_no_more(one)
-                if not self.leases.has(one.lease):
-                    self.done_cost += one.cost
-                    return True
-                self._begun[one.lease] = one
-                self._open(one)
+                if self.leases.has(one.lease):
+                    self._begun[one.lease] = one
+                    self._open(one)
                 return True
             one.not_before = now + POLL_SECONDS
         return False
@@ -130,13 +127,21 @@ class OpenEvaluations:
             opened.progress.look()
         opened.pieces_left -= 1
         opened.broken = opened.broken or failed
-        self.done_cost += 0.0 if failed else task.cost
         if opened.pieces_left:
             return
         if opened.broken:
             self._close(one, opened)
         else:
             self._open_phase(one, opened)
+
+    def expected_cost(self) -> float:
+        """Of all that has no task yet: trials that wait, and later phases of what is begun."""
+        waiting = sum(self.survival.cost(one.cell.label, one.missing) for one in self.waiting)
+        return waiting + sum(
+            self.survival.later_cost(one.cell.label, opened.evaluation, opened.phase, int(opened.progress.alive.sum()))
+            for one in self._begun.values()
+            for opened in one.begun.values()
+        )
 
     def lost(self, lease: str, not_before: float) -> None:
         """Another driver has these as a whole, with the pieces that wait: they are looked at again later."""
@@ -178,7 +183,6 @@ class OpenEvaluations:
             if evaluation.record in paths and is_finished(self.store, evaluation):
                 for path in shards:  # whoever wrote the record was killed before it could
                     self.store.delete(path)
-                self.done_cost += evaluation.cost
                 one.missing.remove(evaluation)
             else:
                 progress = EvaluationProgress(self.store, evaluation, shards)
@@ -194,13 +198,20 @@ class OpenEvaluations:
         evaluation, cell = opened.evaluation, one.cell
         items = open_items(self.store, evaluation, shards=self._shards(evaluation), progress=opened.progress)
         opened.pieces_left = len(items)
-        share = 1 / max(1, len(items)) / len(evaluation.attack.phases)
+        if items:
+            opened.phase = items[0].phase
         for item in items:
-            self.ready.add(EvaluationPiece(cell.label, cell.config, one.trial, item=item, share=share))
+            self.ready.add(EvaluationPiece(cell.label, cell.config, one.trial, item=item))
         if not items:
+            self._note_survivors(cell.label, opened.progress)
             conclude(self.store, evaluation, opened.progress)
             one.missing.remove(evaluation)
             self._close(one, opened)
+
+    def _note_survivors(self, label: str, progress: EvaluationProgress) -> None:
+        if len(progress.after) > 2:
+            right, robust = (float(alive.mean()) for alive in list(progress.after.values())[:2])
+            self.survival.note(label, right, robust)
 
     def _shards(self, evaluation: Evaluation) -> int:
         """Near the end a phase is cut for all devices, so that none idles while one does the last evaluation."""

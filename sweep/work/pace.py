@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from sweep.work.ready import Assigned
 
@@ -29,27 +29,37 @@ class Pace:
             self._seconds[kind(assigned)] += min(taken, assigned.seconds or taken)
             self._busy += taken
 
-    def seconds_left(self, left: Mapping[str, float], running: Iterable[Assigned]) -> float | None:
+    def seconds_left(self, left: Mapping[str, float], running: Collection[Assigned]) -> float | None:
         """Wall time for this much cost of each kind, as many tasks at once as so far; None before the second epoch."""
         now = time.monotonic()
         busy, costs, taken = self._busy, self._cost.copy(), self._seconds.copy()
-        for assigned in running:
-            if assigned.began:
-                busy += now - assigned.began
-            if assigned.began and assigned.resumed_at is not None:
+        begun = [assigned for assigned in running if assigned.began]
+        for assigned in begun:
+            busy += now - assigned.began
+            if assigned.resumed_at is not None:
                 costs[kind(assigned)] += assigned.timed_cost
                 taken[kind(assigned)] += assigned.timed_seconds
         cost, seconds = sum(costs.values()), sum(taken.values())
         if not cost or self._began is None:
             return None
-        at_once = max(1.0, busy / max(now - self._began, 1e-9))
         rates = {name: _rate(costs[name], taken[name], amount, seconds / cost) for name, amount in left.items()}
-        return sum(amount * rates[name] for name, amount in left.items()) / at_once
+        rests = [_rest(assigned, rates.get(kind(assigned), 0.0), now) for assigned in begun]
+        whole = sum(amount * rates[name] for name, amount in left.items()) - sum(spent for _, spent in rests)
+        # The first process works alone until the others have started, the last one in the end.
+        at_once = max(1.0, busy / max(now - self._began, 1e-9), len(begun))
+        return max(0.0, whole / at_once, *(rest for rest, _ in rests))
 
 
 def kind(assigned: Assigned) -> str:
     """Candidates of a search are trainings too."""
     return "train" if assigned.task.stage == "search" else assigned.task.stage
+
+
+def _rest(assigned: Assigned, rate: float, now: float) -> tuple[float, float]:
+    """Seconds that a running task still takes, and those since it was last heard of."""
+    expected = assigned.task.cost * (1 - assigned.share) * rate
+    spent = min(expected, now - (assigned.timed_to if assigned.resumed_at is not None else assigned.began))
+    return expected - spent, spent
 
 
 def _rate(done: float, seconds: float, left: float, of_all: float) -> float:

@@ -17,7 +17,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
-from sweep.trials.cost import epochs, training_cost
+from sweep.trials.cost import diagnosis_passes, epochs, training_cost
 from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
@@ -205,7 +205,6 @@ class EvaluationPiece(Task):
 
     stage = "evaluate"
     item: Item
-    share: float  # of its evaluation
 
     @property
     def lease(self) -> str:
@@ -222,7 +221,7 @@ class EvaluationPiece(Task):
 
     @property
     def cost(self) -> float:
-        return self.share * self.item.evaluation.cost
+        return (self.item.last - self.item.first) * self.item.evaluation.attack.passes(self.item.phase)
 
     def stored(self, driver: Work) -> Sequence[Any] | None:
         return None  # its evaluation was looked at when it was opened, and is ours since
@@ -261,7 +260,7 @@ class DiagnosisTask(Task):
 
     @property
     def cost(self) -> float:
-        return 1.0
+        return diagnosis_passes(self.config, self.diagnosis.images)
 
     def stored(self, driver: Work) -> Sequence[Any] | None:
         found = stored_diagnosis(driver.store, self.diagnosis)

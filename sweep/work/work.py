@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sweep.evaluation.asked import diagnoses_of, evaluations_of
+from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of
 from sweep.search.stored import POLL_SECONDS
 from sweep.store import layout
 from sweep.store.base import Store
@@ -17,7 +17,7 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
-from sweep.trials.cost import training_cost
+from sweep.trials.cost import diagnosis_passes, training_cost
 from sweep.work.candidates import Candidates
 from sweep.work.evaluations import OpenEvaluations, OpenTrial
 from sweep.work.others import Others
@@ -65,7 +65,7 @@ class Work:
         self.evaluations = OpenEvaluations(study, store, self.leases, self.ready)
         self.cells: dict[str, planned.Cell] = {}  # by trial
         self._waiting: list[planned.Cell] = []  # for their searches
-        self._evaluation_cost = 0.0  # of each trial
+        self._after_training: tuple[list[Evaluation], float] = [], 0.0  # of each trial, and what its diagnoses cost
         self.others = Others(self)
         self._look_at(list(study.columns()))
 
@@ -79,10 +79,15 @@ class Work:
 
     def seconds_left(self) -> float | None:
         """A guess at the wall time of all that is left, queued or not; None before anything is done."""
-        left = {"train": self._expected_trainings(), "evaluate": self._expected_evaluations(), "diagnose": 0.0}
+        left = {"train": self._expected_trainings(), "evaluate": self.evaluations.expected_cost(), "diagnose": 0.0}
+        untrained = Counter(cell.label for cell in self._waiting)
         for assigned in [*self.ready, *self.running]:
-            if assigned.task.stage != "evaluate":  # all of these are expected: an evaluation queues one phase at a time
-                left[kind(assigned)] += assigned.task.cost * (1 - assigned.share)
+            left[kind(assigned)] += assigned.task.cost * (1 - assigned.share)
+            untrained[assigned.task.label] += assigned.task.stage == "train"
+        evaluations, diagnoses = self._after_training
+        for label, trials in untrained.items():
+            left["evaluate"] += trials * self.evaluations.survival.cost(label, evaluations)
+            left["diagnose"] += trials * diagnoses
         return self.pace.seconds_left(left, self.running)
 
     def waits_for(self) -> list[str]:
@@ -255,8 +260,9 @@ class Work:
         self.cells = {cell.trial: cell for cell in cells if cell.trial is not None}
         self._waiting = [cell for cell in cells if cell.trial is None]
         known = next(iter(self.cells.values()), None)
-        evaluations = evaluations_of(self.study, known) if known else []
-        self._evaluation_cost = sum(one.cost for one in evaluations)
+        if known is not None:
+            passes = diagnosis_passes(known.config, self.study.evaluation.images)
+            self._after_training = evaluations_of(self.study, known), passes * len(diagnoses_of(self.study, known))
         write_manifest(self.store, planned.manifest(self.study, cells, self.command or None))
         stored = self.stored_results()
         owners: dict[str | None, str] = {}  # a search may choose the study's own values: the same trials, done once
@@ -298,9 +304,11 @@ class Work:
             self.evaluations.label_changed(task.label)
 
     def _note_best(self, label: str, metrics: Mapping[str, float]) -> None:
-        for name in ("best_validation_validation_pgd_accuracy", "best_test_test_pgd_accuracy"):
-            if name in metrics:
-                self.best[label] = max(self.best.get(label, 0.0), metrics[name])
+        for name in ("best_validation_validation", "best_test_test"):
+            robust = metrics.get(f"{name}_pgd_accuracy")
+            if robust is not None:
+                self.best[label] = max(self.best.get(label, 0.0), robust)
+                self.evaluations.survival.note(label, metrics.get(f"{name}_clean_accuracy"), robust)
                 return
 
     def _queue_evaluations(self, cell: planned.Cell, stored: Collection[str] = ()) -> None:
@@ -313,7 +321,3 @@ class Work:
     def _expected_trainings(self) -> float:
         """The cost of what waits for a search: its next candidates, its label's trainings."""
         return sum(training_cost(cell.config) for cell in self._waiting) + self.candidates.expected_cost()
-
-    def _expected_evaluations(self) -> float:
-        cells = len(self.cells) + len(self._waiting)
-        return max(0.0, self._evaluation_cost * cells - self.evaluations.done_cost)

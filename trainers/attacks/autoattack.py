@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from trainers.attack import AttackSettings, EvaluationAttack, Verdicts
+from trainers.attack import FORWARD, AttackSettings, EvaluationAttack, Verdicts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# With passes per image: about half of the images survive the first one.
-COMPONENTS = {"apgd-ce": 100.0, "apgd-dlr": 50.0, "apgd-t": 450.0, "fab-t": 450.0, "square": 800.0}
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")  # in the order of the package
 VERSIONS = {"autoattack": STANDARD, "autoattack-rand": ("apgd-ce", "apgd-dlr")}
+QUERY = 0.32  # the cost of a query of square, which needs no gradient, in forward-backward passes
 SAMPLES = 20  # of a randomised model's gradient in each step of autoattack-rand
 DISPLAYS = {"autoattack": "AutoAttack", "autoattack-rand": "AutoAttack (rand)", "square": "Square"}
 
@@ -67,7 +66,14 @@ class AutoAttack(EvaluationAttack):
 
     @property
     def cost(self) -> float:
-        return sum(COMPONENTS[component] for component in self.components) * (self.samples or 1)
+        return self.expected_passes(right=1.0, robust=0.5)
+
+    def passes(self, phase: str) -> float:
+        if phase == "clean":
+            return FORWARD
+        if phase == "square":
+            return QUERY * (self.queries or 0)
+        return 100.0 * (self.targets or 1 if phase in ("apgd-t", "fab-t") else 1) * (self.samples or 1)
 
     @property
     def display(self) -> str:

@@ -31,7 +31,7 @@ def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
     assert [(item.first, item.last) for item in items] == [(0, 15), (15, 30)]
     said = []
     for item in items:
-        piece = EvaluationPiece("at", config, trial, item=item, share=0.5)
+        piece = EvaluationPiece("at", config, trial, item=item)
         assert piece.run(Workplace(Setting(store.uri, str(tmp_path)), store, tmp_path, said.append)) == "done"
     assert said == [{"images": 15}, {"images": 15}] and open_items(store, wanted) == []
     record = conclude(store, wanted)

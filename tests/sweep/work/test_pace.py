@@ -45,10 +45,10 @@ def test_the_time_left_follows_the_pace_of_each_stage(monkeypatch):
     now = 130.0
     pace.end(evaluation)
     # Their own pace is a tenth of a second a unit, and counts the more the more of them are done.
-    running = [trainings[2]]
-    few, many = (pace.seconds_left({"train": 0.0, "evaluate": left}, running) / left for left in (10_000.0, 1.0))
+    pace.end(trainings[2])
+    few, many = (pace.seconds_left({"train": 0.0, "evaluate": left}, []) / left for left in (10_000.0, 1.0))
     assert 0.1 / 2 < many < few < 2 / 2
-    assert pace.seconds_left({"train": 0.0, "evaluate": 0.0}, running) == 0
+    assert pace.seconds_left({"train": 0.0, "evaluate": 0.0}, []) == 0
 
 
 def test_the_epochs_of_a_running_training_give_a_time_before_any_has_ended(monkeypatch):
