@@ -11,8 +11,6 @@ import typer
 from sweep import application
 from sweep.application import app
 
-DEFAULT_TOKEN = "~/.ray/auth_token"
-
 
 @app.command()
 def submit(
@@ -34,8 +32,9 @@ def submit(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the sweep. Repeatable.")] = None,
     token: Annotated[
-        str, typer.Option(envvar="RAY_AUTH_TOKEN_PATH", help="File with the cluster's token.")
-    ] = DEFAULT_TOKEN,
+        str | None,
+        typer.Option(help="File with the cluster's token; otherwise RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray."),
+    ] = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="The cluster asks for none.")] = False,
     python: Annotated[str, typer.Option(help="--address: the cluster's interpreter that has the packages.")] = "python",
     nodes: Annotated[int, typer.Option(help="Slurm, KubeRay: machines that train.")] = 1,
@@ -115,7 +114,10 @@ def submit(
     files = {way: path for way, path in (("slurm", slurm), ("kuberay", kuberay)) if path is not None}
     submission.check(options, [*files, *(["address"] if address else [])])
     if address:
-        jobs.use_token(None if no_token else token)
+        if no_token:
+            jobs.use_no_token()
+        else:
+            jobs.use_token(token)
         raise typer.Exit(jobs.run(options, address, python))
     for way, path in files.items():
         write_text(path, submission.render(options, way, path.name))

@@ -22,20 +22,23 @@ from sweep.commands import VARIABLE, option_words, spelled, submitted
 from sweep.errors import UserError
 from sweep.studies.options import StudyOptions
 
+DEFAULT_TOKEN = "~/.ray/auth_token"  # where Ray itself looks
 POLL_SECONDS = 1.0
 READY_SECONDS = 60.0
 INTERRUPTED = 130
 
 
+def use_no_token() -> None:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+
+
 def use_token(file: str | None) -> None:
-    """Ray reads the token from the environment. A file that others can read is no secret; None is no token at all."""
-    if file is None:
-        os.environ["RAY_AUTH_MODE"] = "disabled"
-        return
+    """Ray reads the token from the environment, where RAY_AUTH_TOKEN goes before RAY_AUTH_TOKEN_PATH; a file that the
+    user names goes before both. A file that others can read is no secret."""
     os.environ["RAY_AUTH_MODE"] = "token"
-    if os.environ.get("RAY_AUTH_TOKEN"):
+    if file is None and os.environ.get("RAY_AUTH_TOKEN"):
         return
-    path = Path(os.path.expanduser(file))
+    path = Path(os.path.expanduser(file or os.environ.get("RAY_AUTH_TOKEN_PATH") or DEFAULT_TOKEN))
     if not path.is_file():
         raise UserError(
             f"no token at {path}; copy the cluster's there (chmod 600), name it with --token, "
@@ -43,6 +46,7 @@ def use_token(file: str | None) -> None:
         )
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise UserError(f"others can read the token {path}; run: chmod 600 {path}")
+    os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
 
 

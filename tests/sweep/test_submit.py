@@ -19,6 +19,7 @@ import yaml
 from tiny_study import TINY
 
 from sweep import cli
+from sweep.cluster import jobs
 from sweep.studies import shipped
 from tests.patience import patience
 
@@ -274,6 +275,18 @@ def test_mistakes_are_messages(submit, arguments, words, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     code, text = submit(*arguments)
     assert code == 2 and text.startswith("error: ") and words in text
+
+
+def test_a_token_file_that_is_named_goes_before_the_environments_token(tmp_path, monkeypatch):
+    named, usual = tmp_path / "named", tmp_path / "usual"
+    for file in (named, usual):
+        file.touch(mode=0o600)
+    for name, value in (("RAY_AUTH_MODE", ""), ("RAY_AUTH_TOKEN", "other"), ("RAY_AUTH_TOKEN_PATH", str(usual))):
+        monkeypatch.setenv(name, value)
+    jobs.use_token(None)
+    assert (os.environ["RAY_AUTH_TOKEN"], os.environ["RAY_AUTH_TOKEN_PATH"]) == ("other", str(usual))
+    jobs.use_token(str(named))
+    assert "RAY_AUTH_TOKEN" not in os.environ and os.environ["RAY_AUTH_TOKEN_PATH"] == str(named)
 
 
 def test_a_token_that_others_can_read_is_refused(submit, tmp_path, monkeypatch):

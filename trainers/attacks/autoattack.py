@@ -11,6 +11,7 @@ from trainers.attack import FORWARD, AttackSettings, EvaluationAttack, Verdicts
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+COMPONENTS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab-t", "square")
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")  # in the order of the package
 VERSIONS = {"autoattack": STANDARD, "autoattack-rand": ("apgd-ce", "apgd-dlr")}
 QUERY = 0.32  # the cost of a query of square, which needs no gradient, in forward-backward passes
