@@ -22,6 +22,7 @@ from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 from tests.chaos import commands
 from tests.chaos.primitives import BEFORE, Countdown
+from tests.patience import patience
 from tests.sweep import stored
 from tests.sweep.tiny_study import tiny
 
@@ -189,7 +190,7 @@ def test_merged_stores_keep_the_decision_that_got_further(setting, tmp_path):
 def test_the_command_says_what_it_needs(tmp_path):
     root = Path(__file__).parents[2]
     words = [sys.executable, "-m", "sweep.decide", "--store", str(tmp_path)]
-    found = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=patience(120), check=False)
     assert found.returncode == 2 and "give either one claim" in found.stderr
 
 

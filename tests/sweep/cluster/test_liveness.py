@@ -17,6 +17,7 @@ from sweep.cluster.devices import TrialResources
 from sweep.cluster.liveness import Liveness
 from sweep.store.holders import held
 from sweep.store.opening import open_store
+from tests.patience import patience
 from tests.sweep.tiny_study import TINY, tiny
 
 ROOT = Path(__file__).parents[3]
@@ -99,7 +100,7 @@ def test_a_sweep_whose_ray_dies_ends_with_the_command_to_go_on(tmp_path, victim)
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         os.kill(child(process.pid, victim), signal.SIGKILL)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=patience(120))
     finally:
         process.kill()
     assert process.returncode == 1 and "Traceback" not in output, output
