@@ -85,7 +85,8 @@ def test_versions_agree_and_only_tried_pythons_are_named():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0" and citation["version"] == PROJECT["version"]
     sections = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert sections[0].startswith(f"{PROJECT['version']}:")
+    assert re.match(rf"{re.escape(PROJECT['version'])} \(\d+ \w+ \d{{4}}\):", sections[0])
+    assert str(citation["date-released"].year) in sections[0]
     named = [one.rpartition(" ")[2] for one in PROJECT["classifiers"] if "Python ::" in one]
     assert named == ["3.11"]
 
