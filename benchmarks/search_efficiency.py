@@ -6,9 +6,9 @@
 Two grids of real trainings, each with every point of the paper's grid (M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0):
 `recorded/digits_grid.json` has held-out PGD accuracies of 18 epochs with drops of the rate after 11 and 15, on three
 training seeds; on it the numbers of candidates were chosen. `recorded/digits_autoattack.json` has held-out accuracies
-under the margin attack, the default objective, and nothing was chosen on it; it is searched once all points have two
-seeds. Twelve searches look up what they would have trained, in the space and with the rungs that a study's search has;
-what each chose is compared with the best of the whole grid, in units of the standard error of a value. A value is one
+under the margin attack, the default objective, with the study's present recipe on two seeds; nothing was chosen on it.
+Twelve searches look up what they would have trained, in the space and with the rungs that a study's search has; what
+each chose is compared with the best of the whole grid, in units of the standard error of a value. A value is one
 training, or the mean of several, as far as the grid has seeds; the grid is taken on the same seeds, which change from
 search to search.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Literal
 
 from reports.planned import Planned
@@ -17,32 +16,28 @@ MARGIN_NOTES: dict[MarginEstimator, str] = {
 }
 
 
+# The same in a claim's evidence.
+MARGIN_EVIDENCE: dict[MarginEstimator, str] = {
+    "diagnostics": "margins measured after training",
+    "training": "margins averaged during training",
+}
+
+
 class Margins:
-    def __init__(self, data: ReportData, trainings: Callable[[str], Iterable[Planned]]) -> None:
-        """`trainings` are those of a study."""
-        self._data, self._trainings = data, trainings
-        self._known: dict[tuple[str, str], dict[MarginEstimator, dict[str, float]]] = {}
+    def __init__(self, data: ReportData) -> None:
+        self._data = data
 
-    def of(self, study: str, trial: str, checkpoint: str) -> float | None:
-        return self._by_estimator(study, checkpoint)[self.estimator(study, checkpoint)].get(trial)
+    def of(self, study: str, planned: Planned, checkpoint: str) -> float | None:
+        """Of a finished training; None where the study's estimator does not know it, whatever the other one says."""
+        if planned.status != "done":
+            return None
+        if self.estimator(study) == "diagnostics":
+            value = self._data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
+        else:
+            value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
+        return None if value is None else float(value)
 
-    def estimator(self, study: str, checkpoint: str = "last") -> MarginEstimator:
-        """The one that more of the study's trainings have; the two differ, so no row of a table mixes them."""
-        known = self._by_estimator(study, checkpoint)
-        return "training" if len(known["training"]) > len(known["diagnostics"]) else "diagnostics"
-
-    def _by_estimator(self, study: str, checkpoint: str) -> dict[MarginEstimator, dict[str, float]]:
-        """Values by trial."""
-        if (study, checkpoint) in self._known:
-            return self._known[study, checkpoint]
-        found: dict[MarginEstimator, dict[str, float]] = {"diagnostics": {}, "training": {}}
-        for planned in self._trainings(study):
-            if planned.status == "done":
-                value = self._data.diagnostics_summary(planned.trial, checkpoint, study).get("train_margin_mean")
-                if value is not None:
-                    found["diagnostics"][planned.trial] = float(value)
-                value = planned.last_epoch.get("train_margin") if checkpoint == "last" else None
-                if value is not None:
-                    found["training"][planned.trial] = float(value)
-        self._known[study, checkpoint] = found
-        return found
+    def estimator(self, study: str) -> MarginEstimator:
+        """By what the study asks for and not by what has been computed so far: the two differ, and a verdict must not
+        change from one to the other while records come in."""
+        return "diagnostics" if self._data.manifests[study].evaluation.wants_diagnostics else "training"

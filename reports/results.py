@@ -42,7 +42,7 @@ class Results:
         self.methods: dict[tuple[str, str], str] = {}
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
-        self.margins = Margins(data, self._trainings)
+        self.margins = Margins(data)
         self._near_chance: dict[tuple[str, str, str], bool] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
@@ -277,7 +277,7 @@ class Results:
 
     def _value(self, key: Key, planned: Planned, checkpoint: str, epsilon: str) -> tuple[float | None, bool]:
         if key.measure == "margin":
-            return self.margins.of(key.study, planned.trial, checkpoint), False
+            return self.margins.of(key.study, planned, checkpoint), False
         if key.measure == "margin_ratio":
             return self._margin_ratio(key, planned, checkpoint), False
         if key.measure in DIAGNOSTICS:
@@ -318,7 +318,7 @@ class Results:
         reference = next((one for one in rivals if one.seed == planned.seed), None)
         if reference is None or reference.status != "done":
             return None
-        ours, base = (self.margins.of(key.study, one.trial, checkpoint) for one in (planned, reference))
+        ours, base = (self.margins.of(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
 
 

@@ -16,6 +16,7 @@ ONE_RUN = {
     **{"--retry-failed": 0, "--dry-run": 0, "--json": 0, "--yes": 0, "-y": 0, "--verbose": 0},
 }
 PLAN = ("--study", "--set", "--methods", "--seeds", "--plugin", "--store", "--address")
+DECIDE = ("--study", "--set", "--plugin", "--data-dir", "--address")
 
 
 def spelled(module: str, *words: str) -> str:
@@ -56,6 +57,15 @@ def run(study: str, made_by: str | None, store: str, *words: str) -> str:
     # A path on a cluster stays whole.
     place = ["--store", store] if module == SUBMIT else store_words(store)
     return spelled(module, *name, *known, *words, *place)
+
+
+def decide(study: str, made_by: str | None, store: str, claim: str) -> str:
+    """Seeds for a claim about the study that `made_by` once ran."""
+    # A job's address is not one that decide could take.
+    options = DECIDE if made_by is None or _module(made_by) != SUBMIT else DECIDE[:-1]
+    known = [] if made_by is None else only(given(made_by), options)
+    name = [] if "--study" in known else ["--study", study]
+    return spelled("sweep.decide", *name, *known, claim, *store_words(store))
 
 
 def plan(made_by: str) -> str:

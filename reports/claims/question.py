@@ -81,10 +81,17 @@ class Question:
         found = {self.name(label): self._departures.get(label, {}) for label in labels}
         seeds = {label: self._seeds[label] for label in dict.fromkeys(labels) if label in self._seeds}
         told = [f"{self.name(label)} {one.text}" for label, one in seeds.items() if one.text]
+        estimate = self.source.estimate(self.setting) if self.entry.get("measure") in ("margin", "margin_ratio") else ""
         verdict: Verdict = decision.verdict
         if verdict == "holds" and any(one.lost for one in seeds.values()):
             verdict = "undecided"
-        return Part(self.where, verdict, "; ".join([decision.evidence, *told]), joined(found), decision.p)
+        return Part(
+            self.where,
+            verdict,
+            "; ".join([decision.evidence, *[estimate] * bool(estimate), *told]),
+            joined(found),
+            decision.p,
+        )
 
     def name(self, label: str) -> str:
         return self.source.display(self.setting, label)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from reports.claims.margins import OF_COURSE, OF_IMAGES
 from reports.departures import Departures
+from reports.margins import MARGIN_EVIDENCE
 from reports.papers.paper import Paper
 from reports.planned import Planned
 from reports.results import Results
@@ -54,6 +55,10 @@ class Source(Protocol):
 
     def departures(self, key: Key) -> tuple[str, ...]:
         """Settings behind this number that are not the paper's, in words."""
+        ...
+
+    def estimate(self, study: str) -> str:
+        """How the mean margins of this setting were measured, in words; empty where the source does not say."""
         ...
 
     def display(self, study: str, label: str) -> str: ...
@@ -114,6 +119,9 @@ class Ours:
     def departures(self, key: Key) -> tuple[str, ...]:
         return self._departures.of(self._cell(key))  # what is made from margins keeps the margins' key
 
+    def estimate(self, study: str) -> str:
+        return MARGIN_EVIDENCE[self.results.margins.estimator(study)] if study in self.results.labels else ""
+
     def display(self, study: str, label: str) -> str:
         return self.results.labels.get(study, {}).get(label, label.upper())
 
@@ -145,6 +153,9 @@ class InPrint:
 
     def departures(self, key: Key) -> tuple[str, ...]:
         return ()
+
+    def estimate(self, study: str) -> str:
+        return ""
 
     def display(self, study: str, label: str) -> str:
         return self.paper.display(label)

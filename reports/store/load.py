@@ -89,6 +89,10 @@ class ReportData:
         known = self.manifests.get(study)
         return commands.run(study, known.command if known else None, self.store.uri, *words)
 
+    def decide_command(self, study: str, claim: str) -> str:
+        known = self.manifests.get(study)
+        return commands.decide(study, known.command if known else None, self.store.uri, claim)
+
     def suite_command(self, study: str, suite: str) -> str:
         """The run that measures this suite: attacks that the study lists would stand in its way."""
         known = self.manifests.get(study)

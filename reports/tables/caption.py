@@ -50,6 +50,20 @@ def outside_notes(results: Results, table: Table) -> list[str]:
     return [f"{', '.join(names)}: from elsewhere, one model (n = 1), not trained by this study."] if names else []
 
 
+def origin_notes(results: Results, study: str) -> list[str]:
+    """Whether the study's trainings were computed with what rounds alike; training amplifies the difference."""
+    cells = results.data.cells
+    rows = cells[(cells["study"] == study) & (cells["status"] == "done") & (cells["method"] != OUTSIDE)]
+    builds = {row.get("torch") for row in rows["versions"] if isinstance(row, dict)}
+    found = {"devices": {*rows["device"]}, "builds of torch": builds}
+    differing = {what: sorted(str(one) for one in values if one) for what, values in found.items()}
+    return [
+        f"Trainings were computed with different {what}, which round differently: {', '.join(names)}."
+        for what, names in differing.items()
+        if len(names) > 1
+    ]
+
+
 def checkpoint_text(name: str) -> str:
     number = kept_epoch(name)
     return CHECKPOINTS.get(name, name) if number is None else f"the weights after {number} epochs"

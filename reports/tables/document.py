@@ -181,13 +181,12 @@ def _span(p_values: Iterable[float]) -> str:
 
 
 def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
-    seeds = list(results.data.manifests[study].seeds)
     lines: dict[str, None] = {}
     for test in tests:
         if test.can_find is not None:
             lines[escape(test.can_find)] = None
         for row in test.rows:
-            text = advice(results.data, test, row, seeds)
+            text = advice(results.data, test, row)
             if text is not None:
                 name, _, command = text.partition("`")
                 lines[f"{escape(name)} `{command}" if command else escape(name)] = None

@@ -10,7 +10,15 @@ from reports.names import attack_name, setting
 from reports.overfitting import cell as overfitting_cell
 from reports.overfitting import declines
 from reports.results import Results
-from reports.tables.caption import checkpoint_note, checkpoint_text, finish, margins_note, outside_notes, tuning_notes
+from reports.tables.caption import (
+    checkpoint_note,
+    checkpoint_text,
+    finish,
+    margins_note,
+    origin_notes,
+    outside_notes,
+    tuning_notes,
+)
 from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import apart_table, norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
@@ -90,7 +98,7 @@ def main_table(results: Results, study: str) -> Table:
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
     notes += [WORST_NOTE] if shown else []
-    return _finish(results, table, [*notes, *(one.note for one in lost)])
+    return _finish(results, table, [*notes, *(one.note for one in lost), *origin_notes(results, study)])
 
 
 def main_measures(results: Results, study: str) -> list[str]:

@@ -96,7 +96,7 @@ def write_store(
     for planned in searches:
         store.write_record(_search(planned.id, planned.label))
     facts: dict[str, Any] = {"seeds": seeds, "attacks": (), "searches": searches, "config_by_label": configs}
-    facts["study"] = {"papers": ["sovr"]}
+    facts["study"] = {"papers": ["sovr"], "evaluation": {"diagnostics": diagnostics}}
     store.write_record(records.manifest(name, title=title, cells=cells, inner_attacks=trained_on(methods), **facts))
     return store
 

@@ -39,6 +39,9 @@ class Chosen:
     def departures(self, *_):
         return ()
 
+    def estimate(self, study):
+        return ""
+
     def display(self, study, label):
         return label.upper()
 

@@ -137,7 +137,9 @@ def test_diagnostics_answer_the_claims_about_gradients(store):
 
 
 def test_margins_of_single_images_and_of_the_first_epochs_answer_claims(store):
-    trials = add_study(store, "cifar10_rn18", {"at": AT, "gairat": EWAT, "mart": EWAT, "mma": EWAT, "mail": EWAT})
+    asks = {"evaluation": {"diagnostics": True}}
+    weighted = dict.fromkeys(["gairat", "mart", "mma", "mail"], EWAT)
+    trials = add_study(store, "cifar10_rn18", {"at": AT, **weighted}, study=asks)
     draws = np.random.default_rng(0)
     for (label, _), trial in trials.items():
         margins = draws.normal(-4 if label == "at" else -1, 1, 3000)

@@ -4,6 +4,8 @@ import pytest
 import synthetic
 from hand_made import QuickStore, add_diagnostics, add_study, add_trial, results_of
 
+from reports.claims.judge import judge
+from reports.claims.sources import Ours
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
 from reports.margins import MARGIN_NOTES
@@ -17,13 +19,14 @@ def store(tmp_path):
     return QuickStore(tmp_path / "store")
 
 
-def measured(store, diagnostics, training):
+def measured(store, known, training, **evaluation):
     """Margins of two labels: each value is (label, seed) -> margin."""
-    trials = add_study(store, STUDY, {"at": [0.5] * 3, "ovr": [0.5] * 3})
+    study = {"evaluation": evaluation}
+    trials = add_study(store, STUDY, {"at": [0.5] * 3, "ovr": [0.5] * 3}, study=study)
     for place, trial in trials.items():
         add_trial(store, trial, curve=[{"epoch": 0, "train_margin": training.get(place)}])
-        if place in diagnostics:
-            add_diagnostics(store, trial, {"train_margin_mean": diagnostics[place]})
+        if place in known:
+            add_diagnostics(store, trial, {"train_margin_mean": known[place]})
     return results_of(store)
 
 
@@ -37,22 +40,33 @@ ALL = [(label, seed) for label in ("at", "ovr") for seed in range(3)]
 
 def test_seeds_without_diagnostics_are_left_out_and_not_filled_from_the_curve(store):
     known = {place: -2.0 for place in ALL if place != ("ovr", 2)}
-    results = measured(store, known, {("ovr", 2): -1.0, ("at", 0): -1.0})
-    assert results.margins.estimator(STUDY) == "diagnostics"
+    results = measured(store, known, dict.fromkeys(ALL, -1.0), diagnostics=True)
     assert margins(results, "at") == (-2.0,) * 3
     assert margins(results, "ovr") == (-2.0,) * 2
     assert margins(results, "ovr", "margin_ratio") == (1.0, 1.0)
 
 
-def test_a_study_with_more_curves_than_diagnostics_takes_the_curves_for_all(store):
-    results = measured(store, {("at", 0): -2.0}, dict.fromkeys(ALL, -1.0))
-    assert results.margins.estimator(STUDY) == "training"
+@pytest.mark.parametrize("asked", [{"diagnostics": True}, {"suite": "diagnostics"}, {"suite": "paper"}])
+def test_a_study_that_asks_for_diagnostics_waits_for_them(store, asked):
+    """However few there are: its verdicts do not change from one estimate to the other as records come in."""
+    results = measured(store, {("at", 0): -2.0}, dict.fromkeys(ALL, -1.0), **asked)
+    assert margins(results, "at") == (-2.0,)
+    assert margins(results, "ovr") is None
+
+
+def test_a_study_that_does_not_ask_for_diagnostics_takes_the_curves(store):
+    results = measured(store, dict.fromkeys(ALL, -2.0), dict.fromkeys(ALL, -1.0), suite="main")
     assert margins(results, "at") == margins(results, "ovr") == (-1.0,) * 3
 
 
-def test_diagnostics_count_where_all_have_both(store):
-    results = measured(store, dict.fromkeys(ALL, -2.0), dict.fromkeys(ALL, -1.0))
-    assert margins(results, "at") == (-2.0,) * 3
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_claim_about_margins_says_how_they_were_measured(store, asked):
+    known = {(label, seed): (-3.0 if label == "ovr" else -2.0) + 0.01 * seed for label, seed in ALL}
+    results = measured(store, known, {place: value / 2 for place, value in known.items()}, diagnostics=asked)
+    (claim,) = [one for one in judge(Ours(results)) if one.id == "ovr-widens-margins"]
+    (part,) = [one for one in claim.parts if one.where == STUDY]
+    assert part.verdict == "holds"
+    assert ("after training" in part.evidence, "during training" in part.evidence) == (asked, not asked)
 
 
 @pytest.mark.parametrize("diagnostics", [False, True])

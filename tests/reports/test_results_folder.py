@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from reports import write_reports
 from sweep.store import layout
 from sweep.store.opening import existing_store
@@ -32,12 +34,16 @@ def test_what_is_published_is_small_and_names_no_machine():
     assert [path for path in files if path.suffix != ".npz" and MACHINE.search(path.read_bytes())] == []
 
 
-def test_the_readme_leads_with_a_table_of_the_published_ones():
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [("cifar10_small", "docs/cifar10_small.png", "docs/digits.png"), ("digits", "docs/digits.png", "## Two commands")],
+)
+def test_the_tables_of_the_readme_are_the_published_ones(name, begin, end):
     readme, tables = (
         (RESULTS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "results/tables.md")
     )
-    shown = _rows(readme.partition("docs/cifar10_small.png")[2].partition("docs/digits.png")[0])
-    study = tables.partition("(`cifar10_small`)")[2].partition("### ")[2].partition("### ")[0]
+    shown = _rows(readme.partition(begin)[2].partition(end)[0])
+    study = tables.partition(f"(`{name}`)")[2].partition("### ")[2].partition("### ")[0]
     assert shown and set(shown) <= set(_rows(study))
 
 

@@ -207,7 +207,7 @@ def test_the_tests_table_gives_both_p_values_and_the_way_to_decide(store, tmp_pa
     line = next(line for line in against_best.splitlines() if line.startswith("| EWAT"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4:6] == ["0.052", "0.081"] and "undecided" in cells
-    assert f"`python -m sweep.run --study digits --methods sovr,ewat --seeds 0-6 --store {tmp_path}" in text
+    assert f"`python -m sweep.decide --study digits 'ewat < sovr' --store {tmp_path}" in text
     assert "EWAT against SOVR: if means and spreads stay as observed, about 4 more seeds would decide this" in text
 
 
@@ -246,6 +246,15 @@ def test_the_ratio_of_margins_is_taken_seed_by_seed(store):
         add_trial(store, trials[label, seed], curve=[{"epoch": 0, "train_margin": margin}])
     cell = paper_tables(results_of(store))[3].blocks[0].rows[0].cells[0]
     assert cell.sample.values == pytest.approx((1.8, 1.7))
+
+
+def test_a_caption_says_where_trainings_were_computed_with_what_rounds_differently(store, tmp_path):
+    trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
+    assert "which round differently" not in markdown_of(store, tmp_path)
+    add_trial(store, trials["sovr", 1], versions={"torch": "2.13.0+cu130"}, device="NVIDIA H100")
+    text = markdown_of(store, tmp_path)
+    assert "with different devices, which round differently: NVIDIA H100, cpu." in text
+    assert "with different builds of torch, which round differently: 2.13.0, 2.13.0+cu130." in text
 
 
 def test_the_same_records_give_the_same_bytes(store, tmp_path):

@@ -123,6 +123,12 @@ def test_advice_keeps_what_makes_the_study_and_drops_what_concerns_one_run():
     assert commands.run("mine", job, "/shared/s", "--retry-failed") == (
         "python -m sweep.submit --address http://head:8265 --study mine.yaml --retry-failed --store /shared/s"
     )
+    assert commands.decide("digits", made_by, "/s", "sovr > at") == (
+        "python -m sweep.decide --study digits --set a=1 --set 'b=[1, 2]' 'sovr > at' --store /s"
+    )
+    assert commands.decide("mine", job, "/shared/s", "sovr > at") == (
+        "python -m sweep.decide --study mine.yaml 'sovr > at' --store /shared/s"
+    )
     planned_by = "python -m sweep.plan --set a=1 --methods at --seeds=0 --store there --set 'b=[1, 2]'"
     assert commands.plan(made_by) == planned_by
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Record, TrialName
+from trainers import suites
 from trainers.config import TrialConfig
 
 
@@ -45,6 +46,10 @@ class PlannedEvaluation(Part):
     checkpoints: tuple[str, ...] = ("headline",)
     diagnostics: bool = False
     diagnosed: tuple[str, ...] = ()
+
+    @property
+    def wants_diagnostics(self) -> bool:
+        return self.diagnostics or suites.wants_diagnostics(self.suite)
 
 
 class Manifest(Record):

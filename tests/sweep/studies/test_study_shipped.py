@@ -48,6 +48,15 @@ def test_digits_has_all_eleven_methods_and_a_wrapper():
     assert NINE | {"st", "ovr", "sovr+awp"} <= set(Study.load("digits").labels)
 
 
+def test_all_columns_of_digits_share_one_recipe_but_for_the_rate_of_mma():
+    study = Study.load("digits")
+    recipes = {label: study.config(label).recipe for label in study.labels}
+    shared = {label: recipe.model_copy(update={"learning_rate": 0.0}) for label, recipe in recipes.items()}
+    assert all(recipe == shared["at"] for recipe in shared.values())
+    assert {label for label in recipes if recipes[label].learning_rate != recipes["at"].learning_rate} == {"mma"}
+    assert len({study.config(label).selection for label in study.labels}) == 1
+
+
 @pytest.mark.parametrize("name", ["cifar10_small", "mnist_small"])
 def test_studies_on_a_cpu_have_the_papers_columns_seeds_of_their_own_and_an_interleaved_hold_out(name):
     study = Study.load(name)
