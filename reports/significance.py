@@ -243,8 +243,8 @@ def advice(data: ReportData, test: Tests, row: Versus) -> str | None:
         )
     present = min(row.cell.sample.n if row.cell.sample else 0, test.reference_cell.sample.n)  # type: ignore[union-attr]
     more = row.needed - present
-    sign = ">" if row.comparison.difference > 0 else "<"
-    command = data.decide_command(test.study, f"{row.label} {sign} {test.reference}")
+    higher, lower = (row.label, test.reference) if row.comparison.difference > 0 else (test.reference, row.label)
+    command = data.decide_command(test.study, f"{higher} > {lower}")
     return (
         f"{names}: if means and spreads stay as observed, about {more} more {'seed' if more == 1 else 'seeds'} would "
         f"decide this in 4 of 5 repetitions; by a test that allows to look after every seed: `{command}`"

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hand_made import PAPER, QuickStore, add_evaluation, add_study, results_of
+from hand_made import PAPER, QuickStore, add_diagnostics, add_evaluation, add_study, results_of
 
 from reports.claims import judge as claims
 from reports.claims.sources import Ours
@@ -45,6 +45,8 @@ def fill(folder, name, overrides=(), accuracies=None, images=None, chosen=None):
     )
     attacked = images or dataset_facts(study.dataset).test_images
     for (label, seed), trial in trials.items():
+        if made.evaluation.wants_diagnostics:
+            add_diagnostics(store, trial, {"train_margin_mean": -2.0 - 0.1 * seed})
         for attack, more in (("clean", 0.3), ("pgd-20", 0.02), ("autoattack", 0.0)):
             accuracy = accuracies[label][seed] + more
             described = parse(attack, epsilon=made.epsilon)

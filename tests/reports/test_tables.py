@@ -207,7 +207,7 @@ def test_the_tests_table_gives_both_p_values_and_the_way_to_decide(store, tmp_pa
     line = next(line for line in against_best.splitlines() if line.startswith("| EWAT"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4:6] == ["0.052", "0.081"] and "undecided" in cells
-    assert f"`python -m sweep.decide --study digits 'ewat < sovr' --store {tmp_path}" in text
+    assert f"`python -m sweep.decide --study digits 'sovr > ewat' --store {tmp_path}" in text
     assert "EWAT against SOVR: if means and spreads stay as observed, about 4 more seeds would decide this" in text
 
 

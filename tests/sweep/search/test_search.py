@@ -292,8 +292,10 @@ def test_cut_offs_by_hand():
 
 
 def test_searches_on_the_recorded_grids_find_their_best_with_a_quarter_of_the_epochs():
-    """Played on trainings that were recorded, so that nothing but the search itself is judged. One limit is missed, by a
-    tenth of a point, and METHODS.md says so."""
+    """Played on trainings that were recorded, so that nothing but the search itself is judged.
+
+    One limit is missed, by a tenth of a point, and METHODS.md says so.
+    """
     from benchmarks.search_efficiency import LIMIT, evaluate
 
     measured = evaluate()

@@ -158,7 +158,7 @@ def test_counterexamples_take_a_bit_for_each_value_of_each_attacked_image():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("evaluation.checkpoints=[epoch-91]", "epoch-91 is beyond the end: the training has 90 epochs"),
+        ("evaluation.checkpoints=[epoch-301]", "epoch-301 is beyond the end: the training has 300 epochs"),
         ("evaluation.diagnosed=[epoch-0]", "must be headline, last, best_test, best_validation or epoch-N"),
         ("evaluation.checkpoints=[best]", "must be headline, last, best_test, best_validation or epoch-N"),
     ],
