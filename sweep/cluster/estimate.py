@@ -53,7 +53,7 @@ def estimate(
 ) -> dict[str, Any]:
     """Device-hours by stage, wall time on this cluster, disk, memory; what is stored already costs nothing."""
     limit = budget_hours(budget)
-    missing = _missing(study, cells, store)
+    missing = missing_of(study, cells, store)
     wanted = {_key(one.config): one.config for one in missing}
     speeds, at_once, device = _measure_all(study, list(wanted.values()), address)
     low, rows, high = (
@@ -85,7 +85,7 @@ def estimate(
 
 def counted(study: Study, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     """The same without a measurement: passes and floating point operations."""
-    missing = _missing(study, cells, store)
+    missing = missing_of(study, cells, store)
     rows: dict[str, dict[str, float]] = {}
     for one in missing:
         config = one.config
@@ -222,7 +222,7 @@ def evaluation_seconds(evaluation: Evaluation, speed: Mapping[str, float]) -> fl
     return evaluation.cost * speed["pass"]
 
 
-def _missing(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]:
+def missing_of(study: Study, cells: Sequence[Cell], store: Store) -> list[Missing]:
     evaluated = set(store.record_paths(EvaluationRecord))
     found = []
     seen: set[str | None] = set()  # a search may choose the study's own values: one training for two columns
