@@ -182,7 +182,8 @@ def main() -> int:
         print(f"ours: {ours:.1f} s for {trials} trials", flush=True)
         plain, plain_training = plain_tune(one_step, trials, folder)
         print(f"plain Tune: {plain:.1f} s", flush=True)
-        equal = study(folder, seeds=list(range(8)), train_images=1000, train={**STUDY["train"], "epochs": 40})
+        # Some ten seconds each: of shorter ones the second process's later start is a tenth of all.
+        equal = study(folder, seeds=list(range(8)), train_images=1000, train={**STUDY["train"], "epochs": 200})
         *_, busy = our_sweep(equal, folder / "equal")
         ray.shutdown()
     measured |= {

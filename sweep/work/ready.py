@@ -111,7 +111,8 @@ class Ready:
     ) -> Assigned | None:
         """The most urgent one for which `may_have` holds.
 
-        Of evaluations that are as urgent one of this trial goes first, then one of a trial that nobody is busy with.
+        An evaluation of this trial, whose weights are loaded, goes before all others; of others that are as urgent one
+        of a trial that nobody is busy with.
         """
         self._sort_changed()
         for place, assigned in enumerate(self._waiting):
@@ -163,14 +164,15 @@ class Ready:
 
     def _best_trial(self, first: int, may_have: Callable[[Assigned], bool], trial: str, busy: Collection[str]) -> int:
         """The place of the evaluation to take instead of the first one, or that one's."""
-        best = first
+        best, urgent = first, self._waiting.key(first)
         for place in range(first, len(self._waiting)):
-            if self._waiting.key(place)[:3] != self._waiting.key(first)[:3]:
+            order, found = self._waiting.key(place), self._waiting[place].task.trial
+            if order[0] != urgent[0]:
                 break
-            found = self._waiting[place].task.trial
             if found == trial and may_have(self._waiting[place]):
                 return place
-            if self._waiting[best].task.trial in busy and found not in busy and may_have(self._waiting[place]):
+            is_better = order[:3] == urgent[:3] and self._waiting[best].task.trial in busy and found not in busy
+            if is_better and may_have(self._waiting[place]):
                 best = place
         return best
 
