@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections import Counter
+from collections import defaultdict
 
 from sweep import studies
 from sweep.cluster.estimate import FORWARDS_OF_A_PASS, missing_of
@@ -46,9 +46,9 @@ def selection_before(config: TrialConfig) -> float:
     return epochs(config) * (selection.validation + test) * (selection.steps + 0.4)
 
 
-def forwards_of(study: Study) -> tuple[Counter[str], int]:
+def forwards_of(study: Study) -> tuple[dict[str, float], int]:
     """By stage, in forwards of 128 images, everything missing; and the number of trainings in the tables."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     with tempfile.TemporaryDirectory(prefix="robustsweep-hours-") as folder:
         missing = missing_of(study, expand(study), open_store(folder))
     for one in missing:
