@@ -29,7 +29,9 @@ def evaluate(
             "study's."
         ),
     ] = None,
-    epsilon: Annotated[str | None, typer.Option(help="Radius of the ball, e.g. 0.031. Default: 8/255.")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Radius of the ball, e.g. 0.031. Default: 8/255, or that of --study.")
+    ] = None,
     norm: Annotated[
         str | None, typer.Option(help="linf (default), l2 or l1; or several with as many radii: linf,l2,l1.")
     ] = None,

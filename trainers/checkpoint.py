@@ -35,6 +35,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
+    except OSError as fault:
+        if str(fault.filename) in ("None", str(temporary)):
+            fault.filename = str(path)  # the file that is meant, not the one that was to become it
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -28,10 +29,13 @@ class Row:
     label: str
     display: str
 
-    def attacks(self) -> list[EvaluationAttack]:
-        """Those of the study, on the images that its trials are attacked on."""
-        limit = self.study.test_images
-        found = evaluation_attacks(self.study)
+    def attacks(self, names: Sequence[str] | None) -> list[EvaluationAttack]:
+        """These, or those of the study, as it attacks its own trials: in its ball, on the same images."""
+        study, limit = self.study, self.study.test_images
+        if names is not None:
+            evaluation = study.evaluation.model_copy(update={"attacks": tuple(names), "suite": None})
+            study = study.model_copy(update={"evaluation": evaluation})
+        found = evaluation_attacks(study)
         if limit is None:
             return found
         return [one if one.images else one.model_copy(update={"images": (0, limit)}) for one in found]

@@ -104,7 +104,7 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     subject = find_subject(store, options)
     if row is not None:
         row.check(subject)
-    attacks = row.attacks() if row is not None and options.attacks is None else _attacks(options, subject)
+    attacks = _attacks(options, subject, row)
     evaluations = [subject.evaluation(attack, options) for attack in attacks]
     for attack in attacks:
         subject.parts_for(attack)  # files that it needs are missed before hours of attacks
@@ -147,30 +147,36 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     )
 
 
-def _attacks(options: EvaluateOptions, subject: Subject) -> list[EvaluationAttack]:
-    text = "main" if options.attacks is None else options.attacks
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise UserError(
-            f"--attacks {options.attacks!r} names no attack; give some such as clean,pgd-20, or a suite such as main"
-        )
-    names = [name for part in parts for name in suites.SUITES.get(part, (part,))]
-    classes, images = subject.classes(), _window(options.images)
+def _attacks(options: EvaluateOptions, subject: Subject, row: Row | None) -> list[EvaluationAttack]:
     found: dict[str, EvaluationAttack] = {}
+    names, images = _names(options), _window(options.images)
     try:
+        if row is not None and options.epsilon is options.norm is images is None:
+            return row.attacks(names)
         for norm, epsilon in options.balls.items():
             settings = AttackSettings(
                 epsilon=epsilon,
                 norm=norm,
-                classes=classes,
+                classes=subject.classes(),
                 seed=options.seed,
                 batch_size=options.batch_size,
                 images=images,
             )
-            found |= {attack.id: attack for attack in suites.attacks(names, settings)}
+            found |= {attack.id: attack for attack in suites.attacks(names or suites.SUITES["main"], settings)}
         return list(found.values())
     except ValueError as fault:
         raise UserError(str(fault)) from None
+
+
+def _names(options: EvaluateOptions) -> list[str] | None:
+    if options.attacks is None:
+        return None
+    parts = [part.strip() for part in options.attacks.split(",") if part.strip()]
+    if not parts:
+        raise UserError(
+            f"--attacks {options.attacks!r} names no attack; give some such as clean,pgd-20, or a suite such as main"
+        )
+    return [name for part in parts for name in suites.SUITES.get(part, (part,))]
 
 
 def _balls(options: EvaluateOptions, attacks: list[EvaluationAttack], row: Row | None) -> dict[str, str]:

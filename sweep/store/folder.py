@@ -123,8 +123,8 @@ class FolderStore(Store):
             os.replace(temporary, target)
         except BaseException as fault:
             temporary.unlink(missing_ok=True)
-            if isinstance(fault, OSError) and fault.filename is None:
-                fault.filename = str(target)  # a full disk does not say of itself which file it was
+            if isinstance(fault, OSError) and str(fault.filename) in ("None", str(temporary)):
+                fault.filename = str(target)  # a full disk names no file, a folder in the file's place the wrong one
             raise
 
     def _at(self, path: str) -> Path:

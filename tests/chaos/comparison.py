@@ -56,17 +56,19 @@ def judge_store(
         if made[name] != content:
             result.bad("differing", f"{name} is not byte-identical")
     opened = open_store(store)
-    leases = held(opened)
+    # Whoever died between making a lease and filling it said nothing of itself: it is waited for, not judged.
+    unfilled = {path.rsplit(".", 2)[0] for path in opened.paths(layout.LEASES) if not opened.read(path)}
+    leases = [name for name in held(opened) if f"{layout.LEASES}/{name}" not in unfilled]
     if leases:
         result.bad("lost", f"leases are held after the end: {', '.join(leases)}")
-    left = _left(opened) if whole else []
+    left = [path for path in _left(opened) if path.rsplit(".", 2)[0] not in unfilled] if whole else []
     if left:
         result.bad("lost", f"the last run left what no process can need: {', '.join(left)}")
 
 
 def _left(store: Store) -> list[str]:
-    """What the processes that died had begun; a lease that nobody filled says nothing of its process."""
-    found = [path for path in store.paths(layout.LEASES) if store.read(path)]
+    """What the processes that died had begun."""
+    found = store.paths(layout.LEASES)
     found += [path for path in store.paths(layout.TRIALS) if path.endswith((layout.RESUME, layout.PROGRESS))]
     found += [path for path in store.paths(layout.EVALUATIONS) if layout.kind_at(path) == "shard"]
     if isinstance(store, FolderStore):

@@ -1,5 +1,7 @@
 """A model from elsewhere as a row of a study: in every table, the tests, the page and the export, and after a merge."""
 
+import shutil
+
 import pandas as pd
 import pytest
 import torch
@@ -17,6 +19,7 @@ from sweep.errors import UserError
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.row import RowRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
@@ -69,6 +72,16 @@ def test_the_study_s_own_attacks_are_run_on_its_images(place):
     assert sorted(path.split("/")[3].rpartition("-")[0] for path in paths) == ["clean", "pgd-3-0.2", "pgd-3-l2-0.5"]
     (record,) = open_store(place / "store").records(RowRecord, ["rows/digits/Madry_CNN.json"], None)
     assert record.display == "Madry CNN" and record.subject.startswith("outside-")
+
+
+def test_attacks_of_one_s_own_are_in_the_study_s_ball_on_its_images(place, tmp_path):
+    shutil.copytree(place, tmp_path / "place")
+    evaluate(tmp_path / "place", "--as", "Other", "--attacks", "pgd-2", weights="other.pt")
+    store = open_store(tmp_path / "place" / "store")
+    records = store.records(EvaluationRecord, store.record_paths(EvaluationRecord))
+    asked = planned.evaluation_attacks(Study.load("digits", SETTINGS))[1]
+    (found,) = [record.attack for record in records if record.attack["name"] == "pgd-2"]
+    assert found["epsilon"] == asked.epsilon == "0.2" and found["images"] == list(asked.images)
 
 
 def test_it_stands_in_every_table_with_n_one(results):
