@@ -172,7 +172,7 @@ def killed_run(store: Path, reference: Reference, chance: random.Random, pattern
         # Trainings come first; shards are written in the last third.
         low = 0.65 if "shard" in pattern else 0.1
         in_child(partial(run, int(reference.primitives * chance.uniform(low, 0.95))))
-        if any(store.glob(pattern)):
+        if any(file.stat().st_size for file in store.glob(pattern)):
             return
         shutil.rmtree(store, ignore_errors=True)
 

@@ -128,7 +128,8 @@ def _read_lease(store: Store, path: str, whole: Store) -> Any:
 def _read_rows(store: Store, path: str, whole: Store) -> Any:
     """The cache of a report: rows as they were, or none, and then they are read from the records."""
     folder = (store.local(path) or Path()).parent
-    return RowCache(folder)._load(whole, Path(path).stem) or None
+    stamps, columns = RowCache(folder)._load(whole, Path(path).stem)
+    return (stamps, columns) if stamps else None
 
 
 def _read_note(store: Store, path: str, whole: Store) -> Any:
