@@ -8,6 +8,7 @@ from sweep.engine import run_study
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.work.options import RunOptions
+from tests.patience import patience
 from tests.sweep.tiny_study import tiny
 
 METHOD = """
@@ -54,7 +55,7 @@ def swept(tmp_path_factory):
         seeds=[0],
         methods={"st": {}, "raises": {}, "dies_once": {}, "hangs_once": {}},
         search=None,
-        resources={"retries": 1, "hang_minutes": 0.15},
+        resources={"retries": 1, "hang_minutes": patience(9) / 60},
     )
     store = open_store(folder / "store")
     return study, store, run_study(study, store, RunOptions(data_dir=folder, out=None))
