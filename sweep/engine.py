@@ -16,17 +16,17 @@ from sweep.errors import UserError
 from sweep.evaluation.asked import diagnoses_of, evaluations_of
 from sweep.listing import size
 from sweep.store import layout
-from sweep.store.base import ABSENT, Store
+from sweep.store.base import Store
 from sweep.store.folder import make_folder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.records.evaluation import EvaluationRecord
-from sweep.store.verification import set_trial_aside
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
 from sweep.trials.disk import planned_bytes
 from sweep.trials.older import older_note
+from sweep.work.damage import set_damaged_weights_aside
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 
@@ -45,7 +45,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
         make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
     _set_broken_aside(store)
     delete_dead(store)
-    _set_damaged_weights_aside(study, store)
+    set_damaged_weights_aside(study, store, planned.stored_cells(study, store))
     note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
@@ -80,26 +80,6 @@ def _set_broken_aside(store: Store) -> None:
         with contextlib.suppress(FileNotFoundError):  # another driver was faster
             place = store.set_aside(fault.path)
             print(f"{fault}; it is kept as {place}", file=sys.stderr, flush=True)
-
-
-def _set_damaged_weights_aside(study: Study, store: Store) -> None:
-    """Trials whose weights something is still to be measured on, and are not those of their record: trained again."""
-    cells = planned.stored_cells(study, store)
-    stored = {*store.record_paths(EvaluationRecord), *store.paths(layout.DIAGNOSTICS)}
-    for cell, state in zip(cells, planned.states(cells, store), strict=True):
-        if state != "done" or cell.trial is None:
-            continue
-        left = {one.checkpoint for one in evaluations_of(study, cell) if one.record not in stored}
-        left |= {one.checkpoint for one in diagnoses_of(study, cell) if one.record not in stored}
-        record = store.trial_record(cell.trial) if left else None
-        for name in sorted(left & (record.checkpoints.keys() if record else set())):
-            path = layout.weights(cell.trial, name)
-            reason = store.file_fault(path, record.checkpoints[name].sha256 if record else None)
-            if reason not in (None, ABSENT):
-                with contextlib.suppress(FileNotFoundError):  # another driver was faster
-                    set_trial_aside(store, layout.short(cell.trial))
-                print(f"{path}: {reason}; {cell.label} seed {cell.seed} is trained again", file=sys.stderr, flush=True)
-                break
 
 
 def _all_there(study: Study, store: Store, command: str) -> Summary:

@@ -17,6 +17,7 @@ atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 import pytest  # noqa: E402
 
 from tests.patience import patience  # noqa: E402
+from trainers import registry  # noqa: E402
 
 TESTS = Path(__file__).parent
 # Files that take longest, first: begun last, one of them would keep the other cores waiting.
@@ -56,6 +57,24 @@ def shared() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("needs real data: set ROBUSTSWEEP_SHARED to a folder with data/, paper.tex and oracles.json")
     return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def no_plugin_outlives_its_test() -> Iterator[None]:
+    yield from _forgetting_plugins()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_plugin_outlives_its_file() -> Iterator[None]:
+    """What fixtures of a whole file have loaded."""
+    yield from _forgetting_plugins()
+
+
+def _forgetting_plugins() -> Iterator[None]:
+    before = set(registry.sources())
+    yield
+    for name in set(registry.sources()) - before:
+        registry.forget(name)
 
 
 @pytest.fixture(scope="module")

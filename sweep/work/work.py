@@ -19,6 +19,7 @@ from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
 from sweep.trials.cost import diagnosis_passes, training_cost
 from sweep.work.candidates import Candidates
+from sweep.work.damage import set_damaged_weights_aside
 from sweep.work.evaluations import OpenEvaluations, OpenTrial
 from sweep.work.others import Others
 from sweep.work.pace import Pace, kind
@@ -286,6 +287,9 @@ class Work:
                 self.failed.append(Failure(f"search of {one.label}", reason=one.reason))
             else:
                 self.chosen[one.label] = one.chosen
+                # Which trials these are was not known when the weights of all others were looked at.
+                cells = [cell for cell in planned.expand(self.study, self.chosen) if cell.label == searched(one.label)]
+                set_damaged_weights_aside(self.study, self.store, cells)
                 self._look_at([searched(one.label)])
 
     def training_ended(self, task: Training, found: Sequence[Any] = (), stored: Collection[str] = ()) -> None:

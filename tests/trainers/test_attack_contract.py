@@ -49,17 +49,12 @@ FAULTS = {
 
 @pytest.fixture
 def plugin(tmp_path):
-    loaded = []
-
     def write(name: str, text: str = GOOD):
         path = tmp_path / f"{name}.py"
         path.write_text(text.replace("NAME", name))
-        loaded.append(name)
         return path
 
-    yield write
-    for name in loaded:
-        registry.forget(name)
+    return write
 
 
 @pytest.mark.parametrize(

@@ -77,19 +77,13 @@ class Spoilt(Method):
 )
 def test_a_broken_promise_is_noticed_and_named(check, body, message):
     registry.load_source("spoilt", f"{HEADER}        {body}\n")
-    try:
-        fault = contract.fault_of(contract.Check("", check), "spoilt")
-    finally:
-        registry.forget("spoilt")
+    fault = contract.fault_of(contract.Check("", check), "spoilt")
     assert fault is not None and message in fault
 
 
 def test_a_method_without_its_decorator_is_told_so():
     registry.load_source("spoilt", HEADER.replace("@dataclass(frozen=True)", "") + "        return 0\n")
-    try:
-        fault = contract.fault_of(contract.Check("", contract.declares_hyperparameters), "spoilt")
-    finally:
-        registry.forget("spoilt")
+    fault = contract.fault_of(contract.Check("", contract.declares_hyperparameters), "spoilt")
     assert fault == "decorate Spoilt with @dataclass(frozen=True)"
 
 

@@ -28,9 +28,6 @@ def examples(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     for name, text in PYTHON.items():
         (tmp_path / f"{name}.py").write_text(text)
-    yield
-    for name in registry.sources():
-        registry.forget(name)
 
 
 @pytest.mark.parametrize("name", ["remembering_at", "remembering_at+awp"])

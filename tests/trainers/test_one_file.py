@@ -74,9 +74,6 @@ def files(tmp_path):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
         assert registry.load_plugin(path) == name
-    yield
-    for name in FILES:
-        registry.forget(name)
 
 
 def test_one_file_each_makes_a_training_and_an_evaluation(tmp_path):

@@ -38,14 +38,6 @@ def with_field(declared: str) -> str:
     return MIXED.replace("float = hyperparameter(0.5, low=0.0, high=1.0)", declared)
 
 
-@pytest.fixture(autouse=True)
-def no_plugin_outlives_its_test():
-    before = set(registry.sources())
-    yield
-    for name in set(registry.sources()) - before:
-        registry.forget(name)
-
-
 @pytest.fixture
 def my_loss(tmp_path):
     path = tmp_path / "my_loss.py"

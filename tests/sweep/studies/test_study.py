@@ -290,7 +290,6 @@ def test_a_number_in_exponent_form_is_a_number(tmp_path):
 
 
 def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
-    from trainers import registry
 
     plugin = tmp_path / "halved_ce.py"
     plugin.write_text(
@@ -307,19 +306,14 @@ def test_a_plug_in_becomes_a_column_with_the_hash_of_its_file(tmp_path):
                 return self.share * F.cross_entropy(model(images), labels)
         """)
     )
-    try:
-        study = Study.load(write(tmp_path, GOOD), plugins=[plugin])
-        config = study.config("halved_ce")
-        assert study.labels == ["at", "sovr", "halved_ce"]
-        assert config.plugin == hashlib.sha256(plugin.read_bytes()).hexdigest() and config.hyperparameters == {
-            "share": 0.5
-        }
-        assert study.config("at").plugin is None
-        assert "share = 2.0 must be at most 1.0" in refusal(
-            tmp_path, GOOD, plugins=[plugin], overrides=["methods.halved_ce.hyperparameters.share=2"]
-        )
-    finally:
-        registry.forget("halved_ce")
+    study = Study.load(write(tmp_path, GOOD), plugins=[plugin])
+    config = study.config("halved_ce")
+    assert study.labels == ["at", "sovr", "halved_ce"]
+    assert config.plugin == hashlib.sha256(plugin.read_bytes()).hexdigest() and config.hyperparameters == {"share": 0.5}
+    assert study.config("at").plugin is None
+    assert "share = 2.0 must be at most 1.0" in refusal(
+        tmp_path, GOOD, plugins=[plugin], overrides=["methods.halved_ce.hyperparameters.share=2"]
+    )
     with pytest.raises(UserError, match="cannot be read"):
         Study.load(write(tmp_path, GOOD), plugins=[tmp_path / "none.py"])
 

@@ -10,6 +10,7 @@ from sweep.store import layout
 from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
+from sweep.store.records.search import SearchRecord
 from sweep.work.tasks import Task
 from sweep.work.work import Work
 from tests import records
@@ -52,25 +53,48 @@ def test_candidates_come_first_and_then_the_longest_trainings(tmp_path):
     work.close()
 
 
-def test_the_next_generation_and_then_the_trainings_follow_a_search(tmp_path):
-    store = open_store(tmp_path / "store")
-    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
+def search_to_its_end(work, store):
+    """Both generations; the second candidate is the best. Gives the study's own training and the choice's."""
     *candidates, training = drain(work)
-    assert training.task.stage == "train" and training.task.label == "sovr"
-    best = {candidate.task.trial: 0.5 for candidate in candidates[1:2]}
+    best = candidates[1].task.trial
     for expected in (4, 2):
         assert stages(candidates) == ["search"] * expected
         for assigned in candidates:
-            curve = [{"validation_margin_accuracy": best.get(assigned.task.trial, 0.1)}] * 3
+            curve = [{"validation_margin_accuracy": 0.5 if assigned.task.trial == best else 0.1}] * 3
             store.write_record(trained(assigned.task, curve=curve))
             work.finished(assigned)
         candidates = drain(work)
     (other,) = candidates
+    return training, other
+
+
+def test_the_next_generation_and_then_the_trainings_follow_a_search(tmp_path):
+    store = open_store(tmp_path / "store")
+    work = Work(tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), store)
+    training, other = search_to_its_end(work, store)
+    assert training.task.stage == "train" and training.task.label == "sovr"
     assert other.task.stage == "train" and other.task.label == "sovr_searched"
     own, searched = store.manifest("tiny").cells
     assert (own.trial, searched.trial) == (training.task.trial, other.task.trial)
     assert searched.display == "SOVR, searched" and own.hyperparameters["M"] == 40
     work.close()
+
+
+def test_weights_of_a_search_s_choice_are_looked_at_when_the_choice_is_known(tmp_path, capsys):
+    """Damaged together with the search's record: at the start nobody knew that they belong to the study."""
+    store, study = open_store(tmp_path / "store"), tiny(tmp_path, methods={"sovr": {}}, seeds=[0])
+    work = Work(study, store)
+    _, chosen = search_to_its_end(work, store)
+    finish(work, store, chosen)
+    work.close()
+    store.write(layout.weights(chosen.task.trial, "best_validation"), b"not what the record says")
+    (search,) = store.record_paths(SearchRecord)
+    store.delete(search)
+    again = Work(study, store)
+    found = [one.task for one in drain(again) if one.task.label == "sovr_searched"]
+    assert [(task.stage, task.trial) for task in found] == [("train", chosen.task.trial)]
+    assert "sovr_searched seed 0 is trained again" in capsys.readouterr().err
+    again.close()
 
 
 def test_a_search_that_chooses_the_studys_own_values_trains_nothing_twice(tmp_path):
