@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from reports import write_reports
@@ -42,7 +43,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     budget_hours(options.budget)
     command = options.command or _command(study)
     if options.out is not None:
-        make_folder(options.out)  # the tables come last: where they cannot be written, that is said before days of work
+        out = options.out.absolute()  # Tune works in a folder of its own
+        options = replace(options, out=out)
+        make_folder(out)  # the tables come last: where they cannot be written, that is said before days of work
     _set_broken_aside(store)
     delete_dead(store)
     set_damaged_weights_aside(study, store, planned.stored_cells(study, store))

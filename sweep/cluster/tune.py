@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +279,7 @@ def fit(queue: Queue, watch: Watch, resources: TrialResources, *, scratch: str, 
     os.environ.update(ENVIRONMENT)
     for name in ("ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    tune.Tuner(
+    tuner = tune.Tuner(
         tune.with_resources(Process, resources.per_trial()),
         tune_config=tune.TuneConfig(search_alg=queue, scheduler=Withdrawing(queue), num_samples=-1),
         run_config=tune.RunConfig(
@@ -289,9 +290,23 @@ def fit(queue: Queue, watch: Watch, resources: TrialResources, *, scratch: str, 
             failure_config=tune.FailureConfig(max_failures=0),  # what a failure means is decided at the desk
             callbacks=[watch, Silent(), *callbacks],
         ),
-    ).fit()
+    )
+    with _working_in(scratch):
+        tuner.fit()
     if queue.fault is not None:
         raise queue.fault
+
+
+@contextlib.contextmanager
+def _working_in(folder: str) -> Iterator[None]:
+    """Tune asks where it works, and a Ray job's folder is gone once another node of its machine unpacks it anew."""
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def death(trial: Any) -> TaskFailure:

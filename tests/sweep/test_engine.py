@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,6 +193,18 @@ def test_a_folder_that_cannot_hold_the_tables_is_refused_before_anything_is_trai
 
 
 @pytest.mark.timeout(300, func_only=True)
+def test_a_working_folder_that_goes_away_ends_nothing(tmp_path):
+    """That of a Ray job is unpacked anew when another node of the same machine gets its first task."""
+    tiny(tmp_path, methods={"at": {}}, seeds=[0], search=None)
+    here, store, tables = tmp_path / "here", tmp_path / "store", tmp_path / "tables"
+    here.mkdir()
+    sweep = start(tmp_path / "tiny.yaml", store, here / "reports", "--out", str(tables))
+    wait_for(lambda: records(store))
+    shutil.rmtree(here)
+    said, _ = sweep.communicate(timeout=patience(120))
+    assert sweep.returncode == 0 and (tables / "tables.md").is_file(), said
+
+
 def test_two_drivers_on_one_store_share_the_work(undisturbed, tmp_path):
     folder, _, _ = undisturbed
     store = tmp_path / "store"
