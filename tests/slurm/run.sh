@@ -15,6 +15,11 @@ if [ "$(id -u)" != 0 ]; then
   exit 0
 fi
 
+case "$root" in /tmp/* | /dev/shm/*)
+  echo "each node has a $(echo "$root" | cut -d/ -f2) folder of its own and would not see $root: clone to another place"
+  exit 2 ;;
+esac
+
 if ! command -v slurmctld > /dev/null || ! command -v munged > /dev/null; then
   echo "==> installing Slurm from Debian's packages"
   apt-get update -qq
