@@ -8,6 +8,8 @@ are counted on the meta device, where nothing is computed.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -69,11 +71,22 @@ def _counted(config: TrialConfig, steps: int) -> StepCount:
     )
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """For steps so small that several threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @cache
 def _counted_step(
     name: str, hyperparameters: tuple[tuple[str, object], ...], start: str, mode: str, logs: bool, steps: int
 ) -> StepCount:
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(0)
         model = StandIn()
         with torch.no_grad():
