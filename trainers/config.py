@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,6 +25,7 @@ CHECKPOINTS = ("last", "best_test", "best_validation")
 EPOCH_CHECKPOINT = re.compile(r"epoch-([1-9][0-9]*)")
 
 
+@lru_cache  # asked of every label
 def kept_epoch(checkpoint: str) -> int | None:
     """N of the checkpoint `epoch-N`, the weights after N epochs; None for every other name."""
     found = EPOCH_CHECKPOINT.fullmatch(checkpoint)
@@ -192,7 +194,7 @@ class Selection(Strict):
 
     def named(self, checkpoints: Iterable[str]) -> list[str]:
         """Each once, the headline's own name in place of `headline`; epoch-N where this training keeps it."""
-        wanted = [name for name in checkpoints if kept_epoch(name) is None or kept_epoch(name) in (self.keep or ())]
+        wanted = [name for name in checkpoints if kept_epoch(name) in (None, *(self.keep or ()))]
         return list(dict.fromkeys(self.headline if name == "headline" else name for name in wanted))
 
 
@@ -223,12 +225,12 @@ class TrialConfig(Strict):
     def _gather_wrappers(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        names = registry.WRAPPERS.names()
-        given = content.get("wrappers", {}) | {name: content[name] for name in names if content.get(name) is not None}
+        rest = dict(content)
+        named = {name: rest.pop(name, None) for name in registry.WRAPPERS.names()}
+        given = rest.pop("wrappers", {}) | {name: value for name, value in named.items() if value is not None}
         wrappers = {name: registry.WRAPPERS.get(name).model_validate(value) for name, value in given.items()}
-        # Margins are always recorded; records of earlier versions say whether they were.
-        left_out = {*names, "margins"}
-        return {key: value for key, value in content.items() if key not in left_out} | {"wrappers": wrappers}
+        rest.pop("margins", None)  # always recorded; records of earlier versions say whether they were
+        return rest | {"wrappers": wrappers}
 
     @model_serializer(mode="wrap")
     def _spread_wrappers(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

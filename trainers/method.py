@@ -119,7 +119,7 @@ def _default_fault(declared: Field[Any]) -> str | None:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)  # not int | float, which is made anew
 
 
 def is_too_large(value: Any) -> bool:

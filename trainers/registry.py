@@ -43,7 +43,7 @@ class Registry(Generic[Thing]):
         self.loaded: dict[str, Thing] = {}
 
     def names(self) -> list[str]:
-        others = {*self.loaded, *announced(self)} - {*self.shipped}
+        others = {*self.loaded, *announced(self)}.difference(self.shipped)
         return [*self.shipped, *sorted(others)]
 
     def __contains__(self, name: str) -> bool:
@@ -194,7 +194,7 @@ def announced(registry: Registry[Any]) -> dict[str, EntryPoint]:
     """The things of installed packages, none of which is loaded yet."""
     found: dict[str, EntryPoint] = {}
     faults = []
-    for point in entry_points(group=registry.group) if registry.group else ():
+    for point in all_announced().select(group=registry.group) if registry.group else ():
         first = found.setdefault(point.name, point)
         fault = _naming_fault(point.name)
         if fault:
@@ -205,6 +205,12 @@ def announced(registry: Registry[Any]) -> dict[str, EntryPoint]:
     if faults:
         raise ValueError("; ".join(faults))
     return found
+
+
+@cache
+def all_announced() -> Any:
+    """The entry points of every group, found once: that opens a file of each installed package."""
+    return entry_points()
 
 
 def _load_announced(registry: Registry[Thing], point: EntryPoint) -> Thing:

@@ -178,23 +178,31 @@ class Store:
 
     def trial_states(self) -> dict[str, str]:
         """Folder name of every recorded trial -> done, failed, collapsed or broken."""
-        return {name: look.state for name, look in self.trial_looks().items()}
+        return {name: state for name, state, _ in self._recorded_trials()}
 
     def trial_looks(self) -> dict[str, TrialLook]:
-        """By folder name.
-
-        A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
-        """
+        """By folder name."""
         looks: dict[str, TrialLook] = {}
-        header = f'"format":{FORMAT},"kind":"trial"'.encode()
-        for path, data in self.read_many(self.record_paths(TrialRecord)):
-            name = path.split("/")[1]
-            untouched = is_intact(data) and header in data and f'"trial":"{name}'.encode() in data
-            state = "done" if untouched and b'"status":"done"' in data else _state(path, data)
+        for name, state, data in self._recorded_trials():
             found = METRICS.search(data)
             clean = _clean_accuracy(found[1]) if found and state == "done" else None
             looks[name] = TrialLook(state, clean, int(found[2]) if found else 1)
         return looks
+
+    def _recorded_trials(self) -> Iterator[tuple[str, str, bytes]]:
+        """Folder name, state and record of each.
+
+        A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
+        """
+        header = f'"format":{FORMAT},"kind":"trial"'.encode()
+        for path, data in self._trial_files():
+            name = path.split("/")[1]
+            untouched = is_intact(data) and header in data and f'"trial":"{name}'.encode() in data
+            yield name, "done" if untouched and b'"status":"done"' in data else _state(path, data), data
+
+    def _trial_files(self) -> Iterator[tuple[str, bytes]]:
+        """Place and bytes of every trial's record."""
+        return self.read_many(self.record_paths(TrialRecord))
 
     def broken_records(self) -> Iterator[BrokenRecord]:
         """Of everything that counts as done, what cannot be trusted; found by a look at every record.

@@ -64,16 +64,24 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
 
 def is_intact(data: bytes) -> bool:
     """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
-    before, key, after = data.rpartition(_KEY)  # the last one: weights have checksums too, which stand before it
-    expected, rest = after[:64], after[65:]
+    place = data.rfind(_KEY)  # the last one: weights have checksums too, which stand before it
+    if place < 0:
+        return False
+    start, view = place + len(_KEY), memoryview(data)  # of megabytes no copy is made
+    expected, end = data[start : start + 64], start + 65
     # One comma goes with the key: the one before it, or the one after when it is the first key.
-    whole = before[:-1] + rest if before.endswith(b",") else before + rest.removeprefix(b",")
-    return bool(key) and hashlib.sha256(whole).hexdigest().encode() == expected
+    if data.endswith(b",", 0, place):
+        place -= 1
+    elif data.startswith(b",", end):
+        end += 1
+    found = hashlib.sha256(view[:place])
+    found.update(view[end:])
+    return found.hexdigest().encode() == expected
 
 
 def canonical(value: Any) -> Any:
     """Plain JSON values, floats rounded to 12 significant digits: 0.6000000000000001 and 0.6 are one value."""
-    if value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, (str, int)):  # not str | int, which is made anew each time
         return value
     if isinstance(value, float):
         return repr(value) if not math.isfinite(value) else float(f"{value:.12g}")

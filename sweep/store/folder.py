@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweep.errors import UserError
-from sweep.store import process
+from sweep.store import layout, process
 from sweep.store.base import Entry, Store
 
 
@@ -87,6 +87,21 @@ class FolderStore(Store):
                             yield base + item.name, item
             except (FileNotFoundError, NotADirectoryError):
                 continue
+
+    def _trial_files(self) -> Iterator[tuple[str, bytes]]:
+        """Opened without looking into each trial's folder first, which takes as long as reading the record."""
+        try:
+            with os.scandir(self._at(layout.TRIALS)) as found:
+                names = sorted(item.name for item in found if item.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            path = f"{layout.TRIALS}/{name}/{layout.RECORD}"
+            try:
+                data = self.read(path)
+            except (FileNotFoundError, IsADirectoryError):  # a folder in its place is no record
+                continue
+            yield path, data
 
     def temporary_files(self) -> list[Path]:
         """What writers that were killed left behind, or what is being written now."""

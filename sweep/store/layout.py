@@ -84,7 +84,12 @@ def evaluation_folder(trial: str, checkpoint: str, attack: str) -> str:
 
 
 def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
-    return f"{evaluation_folder(trial, checkpoint, attack)}.json"
+    return f"{EVALUATIONS}/{trial[:16]}/{checkpoint}/{attack}.json"  # tens of thousands: no call for each part
+
+
+def evaluated_trial(record: str) -> str:
+    """The short name of the trial in the path of an evaluation's record."""
+    return record.split("/", 2)[1]
 
 
 def counterexamples(record: str) -> str:

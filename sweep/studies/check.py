@@ -151,16 +151,14 @@ def _label(
             resolved[label] = composition.resolved_hyperparameters(str(name), hyperparameters)
         except (ValueError, TypeError) as fault:
             yield Fault(f"{path}.hyperparameters", str(fault), shows_value=False)
-    yield from part_faults(Recipe, f"{path}.train", as_mapping(entry, "train"), train)
-    own, attack = (
-        merged(selection, as_mapping(entry, "selection")),
-        merged(train, as_mapping(entry, "train")).get("attack"),
-    )
-    norm = norm_of(own, attack)
-    yield from part_faults(Selection, f"{path}.selection", as_mapping(entry, "selection"), selection, norm)
-    if norm != norm_of(selection, as_mapping(train, "attack")):
-        yield from missing_radii(own, f"{path}.selection", norm)
-    mixes = as_mapping(merged(train, as_mapping(entry, "train")), "augmentation").get("cutmix") is not None
+    own_train, own_selection = as_mapping(entry, "train"), as_mapping(entry, "selection")
+    trained, selected = merged(train, own_train), merged(selection, own_selection)
+    yield from part_faults(Recipe, f"{path}.train", own_train, train)
+    norm = norm_of(selected, trained.get("attack"))
+    yield from part_faults(Selection, f"{path}.selection", own_selection, selection, norm)
+    if norm != norm_of(selection, train.get("attack")):
+        yield from missing_radii(selected, f"{path}.selection", norm)
+    mixes = as_mapping(trained, "augmentation").get("cutmix") is not None
     if mixes and not composition.method_of(str(name)).mixed_labels:
         able = [one for one in registry.METHODS.names() if declared.method(one).mixed_labels]
         rule = f"the loss of {name} takes no mixed labels, which cutmix makes; those of {', '.join(able)} do"

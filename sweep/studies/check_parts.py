@@ -79,7 +79,7 @@ def radius_faults(mapping: dict[str, Any], path: str, norm: str = LINF) -> Itera
 def as_whole(value: Any) -> int | None:
     """The whole number that the study's shape makes of 2000, 2e3 or '2000'."""
     try:
-        return WHOLE.validate_python(value)
+        return None if value is None else WHOLE.validate_python(value)
     except ValidationError:
         return None
 

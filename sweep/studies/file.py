@@ -148,17 +148,17 @@ def _check_size(text: str, where: str) -> None:
     open_nodes: list[tuple[str | None, int]] = []
     total = aliased = 0
     for event in yaml.parse(text, _Loader):
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
                 raise UserError(f"{where}: *{event.anchor} stands for nothing that was completed before it")
             total += sizes[event.anchor]
             aliased += sizes[event.anchor]
             if aliased > MAX_ALIASED:
                 raise UserError(f"{where}: its aliases stand for more than {MAX_ALIASED} values; write the study out")
-        elif isinstance(event, yaml.ScalarEvent):
-            total += 1
-            if event.anchor:
-                sizes[event.anchor] = 1
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, total))
             if len(open_nodes) > MAX_DEPTH:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field
 
 from sweep import studies
 from sweep.studies import file as study_file
@@ -69,9 +70,19 @@ class Study(Strict):
         examples=[["sovr"]],
     )
 
-    _configs: dict[str, TrialConfig] = PrivateAttr(default_factory=dict)
-    _templates: dict[tuple[str, str], TrialConfig] = PrivateAttr(default_factory=dict)
-    _resolved: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)  # hyperparameters as they were checked
+    # No private attributes of pydantic, each look at which takes a microsecond: thousands of labels take three.
+    @cached_property
+    def _configs(self) -> dict[str, TrialConfig]:
+        return {}
+
+    @cached_property
+    def _templates(self) -> dict[tuple[str, str], TrialConfig]:
+        return {}
+
+    @cached_property
+    def _resolved(self) -> dict[str, dict[str, Any]]:
+        """Hyperparameters as they were checked."""
+        return {}
 
     @classmethod
     def load(
@@ -167,7 +178,8 @@ class Study(Strict):
             given = {**entry.hyperparameters, **hyperparameters}
             resolved = composition.resolved_hyperparameters(self.method(label), given)
         # Labels that differ in hyperparameters alone share all the rest: checking it ten thousand times takes seconds.
-        key = (entry.method or label, entry.model_dump_json(exclude={"method", "display", "hyperparameters"}))
+        others = entry.model_fields_set - {"method", "display", "hyperparameters"}
+        key = (entry.method or label, entry.model_dump_json(include=others) if others else "")
         templates = self._templates
         if key not in templates:
             templates[key] = self.template(label, resolved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from sweep.store import layout
@@ -26,12 +26,17 @@ class Cell:
     display: str
     method: str
     seed: int
-    config: TrialConfig
+    column: TrialConfig  # that all cells of the label share, with the seed of any of them
     trial: str | None
+
+    @cached_property
+    def config(self) -> TrialConfig:
+        # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
+        return self.column if self.seed == self.column.seed else self.column.model_copy(update={"seed": self.seed})
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return self.config.hyperparameters
+        return self.column.hyperparameters
 
 
 def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
@@ -49,15 +54,13 @@ def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) 
         hashes: list[str | None] = [None] * len(seeds) if waits else [*trial_hashes(config, seeds)]
         shown = display(study, label) + (", searched" if column != label else "")
         for seed, trial in zip(seeds, hashes, strict=True):
-            # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
-            config_of_seed = config if seed == config.seed else config.model_copy(update={"seed": seed})
-            cells.append(Cell(column, shown, config.method, seed, config_of_seed, trial))
+            cells.append(Cell(column, shown, config.method, seed, config, trial))
     return cells
 
 
 def configs(cells: list[Cell]) -> Iterator[tuple[str, TrialConfig]]:
     """Each label once, with a configuration that its cells share but for the seed."""
-    return ((label, cell.config) for label, cell in {cell.label: cell for cell in cells}.items())
+    return ((label, cell.column) for label, cell in {cell.label: cell for cell in cells}.items())
 
 
 def display(study: Study, label: str) -> str:

@@ -16,6 +16,8 @@ from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import composition
 from trainers.config import Recipe, Selection, TrialConfig
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode  # plain values: none holds itself
+
 
 def trial_hash(config: TrialConfig) -> str:
     return trial_hashes(config, [config.seed])[0]
@@ -23,12 +25,12 @@ def trial_hash(config: TrialConfig) -> str:
 
 def trial_hashes(config: TrialConfig, seeds: Sequence[int]) -> list[str]:
     """The hashes of one configuration under several seeds."""
-    facts = _sorted({"config": {**_settings(config), "seed": 0}, "numerics": NUMERICS_VERSION})
-    encode = json.JSONEncoder(separators=(",", ":")).encode
+    settings = dict(sorted({**_settings(config), "seed": 0}.items()))
+    facts = {"config": settings, "numerics": NUMERICS_VERSION}
     hashes = []
     for seed in seeds:
-        facts["config"]["seed"] = seed  # stays at its place in the order
-        hashes.append(hashlib.sha256(encode(facts).encode()).hexdigest())
+        settings["seed"] = seed  # stays at its place in the order
+        hashes.append(hashlib.sha256(_encode(facts).encode()).hexdigest())
     return hashes
 
 
@@ -57,11 +59,11 @@ def search_id(study: Study, label: str) -> str:
 
 
 def _settings(config: TrialConfig) -> dict[str, Any]:
-    """All that moves a trial's numbers, its seed aside, each in one spelling."""
+    """All that moves a trial's numbers, its seed aside, each in one spelling and order."""
     # Absent settings are left out: a new optional one in a later version renames no stored trial.
     others = {"recipe", "selection", "hyperparameters", "seed"}
-    settings = canonical(config.model_dump(mode="json", exclude=others, exclude_none=True))
-    hyperparameters = {name: _number(value) for name, value in canonical(config.hyperparameters).items()}
+    settings = _sorted(canonical(config.model_dump(mode="json", exclude=others, exclude_none=True)))
+    hyperparameters = {name: _number(canonical(value)) for name, value in sorted(config.hyperparameters.items())}
     method = composition.method_of(config.method)
     recipe, selection = _recipe_and_selection(config.recipe, config.selection, method.start, method.mode)
     return {**settings, "hyperparameters": hyperparameters, "recipe": recipe, "selection": selection}
@@ -79,7 +81,7 @@ def _recipe_and_selection(
     # Selection has the norm of training unless it says otherwise: to say the same changes nothing.
     if selected.get("norm") == trained["attack"]["norm"]:
         del selected["norm"]
-    return trained, selected
+    return _sorted(trained), _sorted(selected)
 
 
 def _number(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweep import listing
 from sweep.store import layout
@@ -18,8 +18,7 @@ from sweep.trials.identity import search_id
 DOES = {"broken": "train again", "missing": "train", "waiting": "search"}
 
 
-@dataclass(frozen=True)
-class TrialOutlook:
+class TrialOutlook(NamedTuple):
     label: str
     method: str
     seed: int
@@ -60,9 +59,12 @@ class Outlook:
     evaluations_stored: int
 
     def json(self, **more: Any) -> str:
-        return json.dumps({**vars(self), **more}, indent=1, default=vars)
+        trials = [trial._asdict() for trial in self.trials]
+        return json.dumps({**vars(self), "trials": trials, **more}, indent=1, default=vars)
 
     def text(self, study: Study) -> str:
+        one_of_each = {trial.label: trial for trial in self.trials}  # seeds share their hyperparameters
+        settings = {label: listing.settings(trial.hyperparameters) for label, trial in one_of_each.items()}
         rows = [
             (
                 trial.label,
@@ -72,7 +74,7 @@ class Outlook:
                 trial.state,
                 f"{trial.evaluations_stored}/{trial.evaluations}",
                 trial.would,
-                listing.settings(trial.hyperparameters),
+                settings[trial.label],
             )
             for trial in self.trials
         ]
@@ -106,36 +108,40 @@ def _passes(study: Study) -> str:
 def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_failed: bool = False) -> Outlook:
     attacks = [attack.id for attack in planned.evaluation_attacks(study)]
     checkpoints = {label: planned.evaluated_checkpoints(study, config) for label, config in planned.configs(cells)}
-    # The place of an evaluation of a trial without a name is nobody's.
-    wanted = [
+    present = set(store.record_paths(EvaluationRecord))
+    evaluated_trials = set(map(layout.evaluated_trial, present))
+    # Of a trial that has none stored, no place is looked up.
+    places = [
         [
-            layout.evaluation_record(cell.trial or "", checkpoint, attack)
+            layout.evaluation_record(cell.trial, checkpoint, attack)
             for checkpoint in checkpoints[cell.label]
             for attack in attacks
         ]
+        if cell.trial and layout.short(cell.trial) in evaluated_trials
+        else []
         for cell in cells
     ]
-    present = set(store.record_paths(EvaluationRecord))
-    asked = [path for paths in wanted for path in paths if path in present]
+    asked = [path for paths in places for path in paths if path in present]
     stored = {path for path, data in store.read_many(asked) if fault_of(path, data) is None}
     states = planned.states(cells, store)
     trials = []
-    for cell, state, paths in zip(cells, states, wanted, strict=True):
+    for cell, state, paths in zip(cells, states, places, strict=True):
         again = state == "failed" and retry_failed
-        evaluated = sum(path in stored for path in paths)
+        wanted = len(checkpoints[cell.label]) * len(attacks)
+        evaluated = len(stored.intersection(paths))
         trials.append(
             TrialOutlook(
                 label=cell.label,
                 method=cell.method,
                 seed=cell.seed,
-                epochs=cell.config.recipe.epochs,
-                steps=cell.config.recipe.steps,
+                epochs=cell.column.recipe.epochs,
+                steps=cell.column.recipe.steps,
                 hyperparameters=cell.hyperparameters,
                 trial=cell.trial,
                 state=state,
                 would="train again" if again else DOES.get(state, "-"),
                 evaluations_stored=evaluated,
-                evaluations=len(paths) if state not in ("failed", "collapsed") or again else evaluated,
+                evaluations=wanted if state not in ("failed", "collapsed") or again else evaluated,
             )
         )
     # Two columns may share a trial, such as a searched one whose search chose the study's own values.

@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,12 +18,13 @@ from sweep.store.base import Skip, Store, TrialLook
 from sweep.store.encoding import BrokenRecord
 from sweep.store.holders import held
 from sweep.store.records.evaluation import EvaluationRecord
-from sweep.store.records.manifest import Manifest, PlannedSearch
+from sweep.store.records.manifest import Manifest, PlannedCell, PlannedSearch
 from sweep.store.records.trial import Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
+from trainers import registry
 from trainers.chance import near_chance
-from trainers.data import dataset_facts, dataset_names
+from trainers.data import dataset_facts
 
 SHOWN = 10
 WORDS = 8  # about seeds, per method
@@ -31,8 +32,7 @@ EXPLAINED = 100  # failed trials whose record is opened for its reason
 ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
 
 
-@dataclass(frozen=True)
-class TrialStanding:
+class TrialStanding(NamedTuple):
     label: str
     seed: int
     trial: str | None
@@ -99,9 +99,10 @@ class StudyStanding:
 
     @property
     def evaluations(self) -> dict[str, int]:
+        distinct = self.distinct
         return {
-            "stored": sum(trial.evaluations for trial in self.distinct),
-            "wanted": sum(trial.wanted for trial in self.distinct if trial.state not in ("failed", "collapsed")),
+            "stored": sum(trial.evaluations for trial in distinct),
+            "wanted": sum(trial.wanted for trial in distinct if trial.state not in ("failed", "collapsed")),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -122,17 +123,18 @@ class StudyStanding:
             by_label[trial.label].append(trial)
         rows = []
         for label, trials in by_label.items():
-            counts = Counter(trial.state for trial in trials)
+            states = [trial.state for trial in trials]
             words = [word for trial in trials if (word := trial.word())]
             if len(words) > WORDS:
                 words[WORDS:] = ["…"]
-            rows.append((label, *(counts[state] or "-" for state in ORDER), "; ".join(words)))
-        total = ", ".join(f"{self.counts[state]:,} {state}" for state in ORDER if self.counts[state])
+            rows.append((label, *[states.count(state) or "-" for state in ORDER], "; ".join(words)))
+        counts = self.counts
+        total = ", ".join(f"{counts[state]:,} {state}" for state in ORDER if counts[state])
         evaluations = "{stored:,}/{wanted:,}".format(**self.evaluations)
         lines = [
             f"{self.study}: {self.title}",
             listing.columns(("method", *ORDER, "seeds"), rows),
-            f"{listing.count(len(self.distinct), 'trial')}: {total}; evaluations {evaluations}",
+            f"{listing.count(counts.total(), 'trial')}: {total}; evaluations {evaluations}",
             *(search.text() for search in self.searches),
         ]
         if self.device_hours or self.budget_left is not None:
@@ -143,9 +145,9 @@ class StudyStanding:
             for trial in self.trials
             if trial.reason and trial.trial
         ][:SHOWN]
-        if self.counts["failed"]:
+        if counts["failed"]:
             lines.append(f"to run failed trials again: {self.command} --retry-failed")
-        elif self.command and self.counts["left"] and not self.counts["running"]:
+        elif self.command and counts["left"] and not counts["running"]:
             lines.append(f"to go on: {self.command}")
         return "\n".join(lines)
 
@@ -177,22 +179,27 @@ class _Moment:
     def __init__(self, store: Store, looks: Mapping[str, TrialLook]) -> None:
         self.store, self.looks, self.leases = store, looks, held(store)
         self.evaluated = set(store.record_paths(EvaluationRecord))
+        self.evaluated_trials = set(map(layout.evaluated_trial, self.evaluated))
 
     def study(self, manifest: Manifest, skip: Skip) -> StudyStanding:
         states = {cell.trial: self._state(cell.trial) for cell in manifest.cells if cell.trial}
         failed = [trial for trial, state in states.items() if state in ("failed", "collapsed")][:EXPLAINED]
         records = self.store.records(TrialRecord, map(layout.trial_record, failed), skip)
         reasons = {record.trial: record.reason for record in records}
-        classes = dataset_facts(manifest.dataset).classes if manifest.dataset in dataset_names() else None
+        classes = dataset_facts(manifest.dataset).classes if manifest.dataset in registry.DATASETS else None
         progress = self._progress(trial for trial, state in states.items() if state == "running")
+        wanted = {
+            label: len(manifest.checkpoints(label)) * len(manifest.attacks)
+            for label in {cell.label for cell in manifest.cells}
+        }
         trials = [
             TrialStanding(
                 label=cell.label,
                 seed=cell.seed,
                 trial=cell.trial,
                 state=states.get(cell.trial or "", "left"),
-                evaluations=sum(path in self.evaluated for path in manifest.evaluation_paths(cell)),
-                wanted=len(manifest.checkpoints(cell.label)) * len(manifest.attacks),
+                evaluations=self._evaluations(manifest, cell),
+                wanted=wanted[cell.label],
                 progress=progress.get(cell.trial or ""),
                 reason=reasons.get(cell.trial or ""),
                 near_chance=self._near_chance(cell.trial, classes),
@@ -205,9 +212,15 @@ class _Moment:
         return StudyStanding(manifest.name, manifest.title, trials, searches, used, left, again)
 
     def _state(self, trial: str) -> str:
-        running = "running" if layout.trial_lease(trial) in self.leases else "left"
         look = self.looks.get(layout.short(trial))
-        return running if look is None else look.state
+        if look is not None:
+            return look.state
+        return "running" if layout.trial_lease(trial) in self.leases else "left"
+
+    def _evaluations(self, manifest: Manifest, cell: PlannedCell) -> int:
+        if layout.short(cell.trial or "") not in self.evaluated_trials:  # most of a study that has just begun
+            return 0
+        return sum(path in self.evaluated for path in manifest.evaluation_paths(cell))
 
     def _near_chance(self, trial: str | None, classes: int | None) -> bool:
         look = self.looks.get(layout.short(trial or ""))

@@ -177,6 +177,7 @@ def forget_installed():
     """As in a new process."""
     registry.forget("theirs")
     registry.announced.cache_clear()
+    registry.all_announced.cache_clear()
     sys.modules.pop("their_package", None)
     importlib.invalidate_caches()
 

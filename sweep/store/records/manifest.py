@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Record, TrialName
 from trainers import suites
-from trainers.config import TrialConfig
+from trainers.config import Recipe, Selection, TrialConfig
 
 
 class PlannedCell(Part):
@@ -52,6 +52,30 @@ class PlannedEvaluation(Part):
         return self.diagnostics or suites.wants_diagnostics(self.suite)
 
 
+_PARTS: dict[str, type[BaseModel]] = {"recipe": Recipe, "selection": Selection}
+
+
+def _with_shared_parts(configs: Any) -> Any:
+    """Labels mostly differ in hyperparameters alone: a recipe and selection equal to those before are checked once."""
+    if not isinstance(configs, dict):
+        return configs
+    found, written, checked = dict(configs), None, {}
+    for label, config in configs.items():
+        if isinstance(config, dict):
+            parts = {name: config[name] for name in _PARTS if name in config}
+            if parts != written:
+                written, checked = parts, _checked(parts)
+            found[label] = config | checked
+    return found
+
+
+def _checked(parts: dict[str, Any]) -> dict[str, BaseModel]:
+    try:
+        return {name: _PARTS[name].model_validate(part) for name, part in parts.items()}
+    except ValidationError:  # left as it is written, to be refused by its own place
+        return {}
+
+
 class Manifest(Record):
     """What a study consists of now, for those who read its results."""
 
@@ -69,7 +93,7 @@ class Manifest(Record):
     cells: tuple[PlannedCell, ...]
     searches: tuple[PlannedSearch, ...] = ()
     attacks: tuple[PlannedAttack, ...] = ()
-    config_by_label: dict[str, TrialConfig] = {}  # the seed aside
+    config_by_label: Annotated[dict[str, TrialConfig], BeforeValidator(_with_shared_parts)] = {}  # the seed aside
     inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
     displays: dict[str, str] = {}  # how its data set and network are written
     command: str | None = None  # that ran it last

@@ -1,8 +1,10 @@
 """A study's manifest keeps the columns that other runs of it have made."""
 
+import json
+
 import pytest
 
-from sweep.store.encoding import NewerRecord, encode
+from sweep.store.encoding import BrokenRecord, NewerRecord, encode
 from sweep.store.manifests import agree, united, write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records.manifest import Manifest, PlannedCell
@@ -47,3 +49,21 @@ def test_a_broken_manifest_is_written_anew_and_a_later_versions_is_not(tmp_path)
     with pytest.raises(NewerRecord):
         write_manifest(store, manifest)
     assert store.read(manifest.path) == later and not store.paths("leases")
+
+
+def test_columns_that_share_recipe_and_selection_are_read_as_they_were_written():
+    short = records.trial_config(recipe={"epochs": 3})
+    manifest = planned(
+        "abcd", (0,), config_by_label={label: short if label == "b" else records.trial_config() for label in "abcd"}
+    )
+    assert Manifest.decoded(manifest.path, manifest.encoded()) == manifest
+
+
+@pytest.mark.parametrize("faulty", ["a", "b", "d"])
+def test_a_faulty_recipe_is_refused_where_it_stands(faulty):
+    manifest = planned("abcd", (0,))
+    content = json.loads(manifest.encoded())
+    content["config_by_label"][faulty]["recipe"]["epochs"] = 0
+    del content["sha256"]
+    with pytest.raises(BrokenRecord, match=f"config_by_label.{faulty}.recipe.epochs"):
+        Manifest.decoded(manifest.path, encode(content))

@@ -172,6 +172,14 @@ def test_states_follow_the_record(store):
         assert store.trial_states() == {place: status} and store.trial_record(records.TRIAL).status == status
 
 
+def test_what_is_no_folder_with_a_record_is_no_trial(tmp_path):
+    store = open_store(tmp_path)
+    store.write("trials/notes.txt", b"a file among the folders")
+    (tmp_path / layout.trial_record(OTHER)).mkdir(parents=True)
+    store.write_record(records.trial_record())
+    assert store.trial_states() == {layout.short(records.TRIAL): "done"}
+
+
 @pytest.mark.parametrize("damage", damaged("trial"))
 def test_a_damaged_record_is_broken_and_not_done(tmp_path, damage):
     store, path = open_store(tmp_path), KINDS["trial"][0].path
