@@ -5,6 +5,7 @@ A command's file loads what the command needs when it runs: help takes no time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -51,7 +52,8 @@ def _end(code: int, message: str) -> None:
     more = len(message) - MESSAGE_CHARACTERS
     if more > 0:
         message = f"{message[:MESSAGE_CHARACTERS]}\n… and {more:,} characters more"
-    sys.stderr.write(f"{message}\n")
+    with contextlib.suppress(OSError):  # where even that cannot be written, the exit code says it
+        sys.stderr.write(f"{message}\n")
     raise typer.Exit(code)
 
 

@@ -97,7 +97,7 @@ def endpoint():
 @pytest.fixture(autouse=True)
 def own_ray_secrets() -> Iterator[None]:
     """A command that was told of a cluster's token leaves it in the environment, and the next Ray would ask for it."""
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     before = {name: os.environ.get(name) for name in names}
     yield
     for name, value in before.items():

@@ -36,6 +36,7 @@ def connected(
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
+    _read_secrets_anew()
     options: dict[str, Any] = {
         "log_to_driver": verbose,
         "logging_level": logging.WARNING if verbose else logging.ERROR,
@@ -51,6 +52,18 @@ def connected(
             yield
     finally:
         ray.shutdown()
+
+
+def _read_secrets_anew() -> None:
+    """A process in which a Ray ran before, such as a notebook's, would show the next one that one's token, or none."""
+    import ray
+
+    if ray.is_initialized():
+        return
+    inner: Any = ray._raylet
+    with contextlib.suppress(AttributeError):  # neither is part of Ray's documented interface
+        inner.Config.initialize("")
+        inner.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextlib.contextmanager

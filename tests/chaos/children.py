@@ -6,12 +6,10 @@ import ctypes
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.patience import patience
@@ -36,21 +34,26 @@ class Ended:
 
 
 class Child:
-    """Runs from its making on; `end` waits for it. It prints to a file, and leads a process group of its own."""
+    """Runs from its making on; `end` waits for it. It leads a process group of its own, and prints to a pipe: files may
+    be refused to it."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        descriptor, name = tempfile.mkstemp(prefix="chaos-output-")
-        self._output = Path(name)
+        source, descriptor = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
+            os.close(source)
             _be_child(function, descriptor)
         os.close(descriptor)
+        os.set_blocking(source, False)
+        self._source, self._output = os.fdopen(source, "rb", buffering=0), bytearray()
 
     def end(self, seconds: float = HANG_SECONDS) -> Ended:
         limit, hung = time.monotonic() + patience(seconds), False
         pause = 0.002
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
+            while data := self._source.read():  # None where nothing is there, no bytes at the end
+                self._output += data
             if pid:
                 break
             if time.monotonic() > limit and not hung:
@@ -58,9 +61,7 @@ class Child:
                 self.kill()
             time.sleep(pause)
             pause = min(0.05, pause * 1.5)
-        output = self._output.read_text(errors="replace")
-        self._output.unlink()
-        return Ended(os.waitstatus_to_exitcode(status), output, hung)
+        return Ended(os.waitstatus_to_exitcode(status), self._output.decode(errors="replace"), hung)
 
     def kill(self) -> None:
         for end in (os.killpg, os.kill):

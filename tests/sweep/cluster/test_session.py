@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import ray
 
 from sweep.cluster.session import WithoutRaylet, connected
 from sweep.errors import SweepEnded
@@ -70,6 +71,17 @@ def test_what_a_failed_start_left_is_ended_and_others_are_not(monkeypatch):
     finally:
         others.kill()
         others.wait()
+
+
+def test_a_ray_that_ran_before_in_this_process_leaves_its_token_behind():
+    tokens = set()
+    for _ in range(2):
+        for name in [name for name in os.environ if name.startswith("RAY_AUTH_")]:
+            del os.environ[name]
+        with connected(None):
+            assert ray.get(ray.remote(lambda: 1).remote()) == 1
+        tokens.add(os.environ["RAY_AUTH_TOKEN"])
+    assert len(tokens) == 2
 
 
 def test_a_ray_that_does_not_start_at_all_is_told_with_its_cause(refusing):
