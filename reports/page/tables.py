@@ -52,7 +52,7 @@ def page_table(table: Table, name: str, targets: dict[tuple[str, str], str]) -> 
         values = ". ".join(filter(None, [values, cell.mark_words]))
         return PageCell(cell, target, values)
 
-    if table.compare == "column" or len(table.columns) == 1:
+    if table.corner or table.compare == "column" or len(table.columns) == 1:  # its rows are named: it lies as it should
         bodies = tuple(
             Body(block.header, tuple((row.header, tuple(map(place, row.cells))) for row in block.rows))
             for block in table.blocks

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hand_made import QuickStore, add_study, results_of
 
+from reports.page.tables import page_table
 from reports.tables.study import study_tables
+from reports.tables.transfers import transfer_table
 from reports.transfers import Transfers
 from sweep.store.records.transfer import Transfer
 from sweep.store.verdicts import pack
@@ -83,3 +85,15 @@ def test_nothing_is_marked_where_nothing_fell(made):
     store.write_record(records.transfer_record(whole(store, trials["at"]), transfers=nothing))
     rows = {row.header: row for row in study_tables(results_of(store), "small")[0].blocks[0].rows}
     assert rows["Worst known"].cells[0].text == "50.0"
+
+
+def test_the_page_shows_who_breaks_whom_as_its_caption_says(made):
+    """Counterexamples of a row's model, tried on a column's: other tables of the page have their methods down."""
+    store, trials = made
+    found = (tried(whole(store, trials["sovr"]), bits(3, 4)),)
+    store.write_record(records.transfer_record(whole(store, trials["at"]), transfers=found))
+    matrix = transfer_table(results_of(store), "small", ["at", "sovr"])
+    page = page_table(matrix, "matrix", {})
+    shown = {header: [cell.cell.text for cell in cells] for header, cells in page.bodies[0].rows}
+    assert (page.corner, page.heads) == ("Counterexamples of", ("AT", "SOVR"))
+    assert shown["SOVR"][0].startswith("0.2") and not shown["AT"][1].startswith("0.2")
