@@ -132,7 +132,7 @@ def test_the_page_names_the_attack_of_its_headline_and_tests_the_same(tmp_path):
 
 def test_the_page_calls_no_clean_accuracy_robust(tmp_path):
     text = page_without_autoattack(tmp_path, {"at": [0.48], "sovr": [0.49]}, "clean")
-    assert "most accurate on clean images is AT with 90.0, SOVR with 90.0 %." in text
+    assert "most accurate on clean images is AT with 90.0 % (n=1), SOVR with 90.0 % (n=1)." in text
 
 
 def test_the_page_underlines_nothing_that_no_test_compared(tmp_path):
