@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweep.commands import narrowed
+from sweep.listing import count
 from sweep.store import layout
 
 
@@ -48,7 +49,7 @@ class Summary:
         if self.all_there:
             lines.append(f"{self.study}: all was there, nothing to compute")
         else:
-            found = (f"{self.done[stage]} {noun}" for stage, noun in _DONE.items() if self.done.get(stage))
+            found = (count(self.done[stage], noun) for stage, noun in _DONE.items() if self.done.get(stage))
             did = ", ".join(found) or "nothing"
             use = f", devices {self.device_use:.0%} busy" if self.device_use is not None else ""
             lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
@@ -72,11 +73,12 @@ class Summary:
         figures = [path for path in self.written if path.suffix in (".svg", ".png")]
         lines += [f"written: {path.absolute()}" for path in self.written if path.parent.name != "plots"]
         if figures:
-            lines.append(f"written: {figures[0].parent.absolute()} ({len({path.stem for path in figures})} figures)")
+            drawn = count(len({path.stem for path in figures}), "figure")
+            lines.append(f"written: {figures[0].parent.absolute()} ({drawn})")
         return "\n".join(lines)
 
 
-_DONE = {"search": "candidates", "train": "trainings", "evaluate": "evaluation shards"}
+_DONE = {"search": "candidate", "train": "training", "evaluate": "evaluation shard"}
 
 
 def _failure(failure: Failure) -> list[str]:

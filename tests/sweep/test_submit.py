@@ -363,7 +363,7 @@ def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit
     more = ("--store", str(folder / "store"), "--data-dir", str(folder / "data"), "--plugin", "broken.py")
     done = submitted(cluster, "--study", "tiny.yaml", *more)
     assert done.returncode == 1, done.stdout + done.stderr  # one method fails, and the code says so
-    assert "broken on purpose" in done.stdout and "1 trainings" in done.stdout
+    assert "broken on purpose" in done.stdout and "1 training," in done.stdout
     states = sorted(json.loads(path.read_text())["status"] for path in folder.glob("store/trials/*/record.json"))
     assert states == ["done", "failed"]
     told = next(line for line in done.stdout.splitlines() if line.startswith("to go on: "))  # as it was typed here
