@@ -88,18 +88,17 @@ def campaign(
     started = time.monotonic()
     count = len(tally.results)
     with ProcessPoolExecutor(lanes, mp_context=get_context("fork"), initializer=die_with_parent) as pool:
-        running: set[Future[Result]] = set()
+        running: dict[Future[Result], str] = {}
         while True:
             while len(running) < lanes and time.monotonic() - started < seconds:
                 case = next(waiting, None)
                 if case is None:
                     break
-                running.add(pool.submit(PARTS[part].perform, case, reference))
+                running[pool.submit(PARTS[part].perform, case, reference)] = case
             if not running:
                 break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                _note(tally, future.result())
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                _note(tally, _result(future, part, running.pop(future)))
     made = tally.results[count:]
     struck = sum(one.counts["kills"] + one.counts["damages"] + one.counts["faults"] for one in made)
     minutes = (time.monotonic() - started) / 60
@@ -107,6 +106,16 @@ def campaign(
         f"{part}: {len(made)} cases, {struck} strikes in {minutes:.1f} min ({struck / minutes:.0f} a minute)",
         flush=True,
     )
+
+
+def _result(future: Future[Result], part: str, case: str) -> Result:
+    """One case that cannot be judged does not end the campaign."""
+    try:
+        return future.result()
+    except Exception as fault:
+        result = Result(part, case)
+        result.bad("lost", f"could not be judged: {fault!r}")
+        return result
 
 
 class Beside:

@@ -59,8 +59,18 @@ def perform(case: str, reference: Reference) -> Result:
             ended = in_child(run, RUN_SECONDS)
         result.counts["faults"] += int(count.read_text() or 0)
         if judge_end(result, "the run", ended):
-            judge_store(result, reference, _uri(address))
+            _judge(result, reference, _uri(address))
     return result
+
+
+def _judge(result: Result, reference: Reference, uri: str) -> None:
+    """The service itself is asked, without faults; a busy machine may be too slow for it now and then."""
+    for chance in (3, 2, 1):
+        try:
+            return judge_store(result, reference, uri)
+        except s3.StoreUnreachable:
+            if chance == 1:
+                raise
 
 
 def _run(reference: Reference, uri: str) -> None:

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import jsonschema
@@ -304,6 +306,16 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def answers(address):
+    try:
+        urllib.request.urlopen(f"{address}/api/version", timeout=patience(5)).close()
+    except urllib.error.HTTPError:
+        return True  # it wants a token
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A head with a token, as `ray start` makes it: its dashboard's address and the environment to reach it."""
@@ -330,7 +342,11 @@ def cluster(tmp_path_factory):
     while "Ray runtime started" not in (folder / "head.log").read_text():
         assert time.monotonic() < end and head.poll() is None, (folder / "head.log").read_text()
         time.sleep(0.2)
-    yield f"http://127.0.0.1:{dashboard}", environment, folder
+    address = f"http://127.0.0.1:{dashboard}"
+    while not answers(address):  # on a busy machine well after Ray says that it has started
+        assert time.monotonic() < end and head.poll() is None, (folder / "head.log").read_text()
+        time.sleep(0.2)
+    yield address, environment, folder
     os.killpg(head.pid, signal.SIGKILL)
     head.wait(patience(20))
 
