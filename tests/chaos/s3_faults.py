@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -128,8 +128,15 @@ def _proxy(folder: Path, service: str, kind: str, seed: int) -> Iterator[tuple[s
 
 
 @contextlib.contextmanager
-def _serving(serve: object, note: Path) -> Iterator[str]:
-    child = Child(serve)  # type: ignore[arg-type]
+def _serving(serve: Callable[[], None], note: Path) -> Iterator[str]:
+    def silent() -> None:
+        """Nobody reads a log of thousands of requests before the end, and a full pipe would stop the service."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        serve()
+
+    child = Child(silent)
     try:
         end = time.monotonic() + 120
         while not note.exists():
