@@ -88,7 +88,7 @@ class Question:
         return Part(
             self.where,
             verdict,
-            "; ".join([decision.evidence, *[estimate] * bool(estimate), *told]),
+            "; ".join(filter(None, [decision.evidence, estimate, *told])),
             joined(found),
             decision.p,
         )

@@ -24,7 +24,7 @@ from reports.page.trials import FailedTrial, MethodTrials, failed_trials, study_
 from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
-from reports.tables.table import Key, Table, TableCell, headline_measure, p_text, signed
+from reports.tables.table import Key, Table, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
 from sweep.store import layout
 from sweep.store.files import write_text
@@ -184,12 +184,8 @@ def summary(results: Results, study: str, main: Table | None, tests: list[Tests]
 
 def _winners(main: Table) -> list[tuple[str, str]]:
     """The best of the main table's first row, with another n than the usual; a single method is no winner."""
-
-    def words(cell: TableCell) -> str:
-        return f"{cell.text} %" + (f" (n={cell.shown_n})" if cell.shown_n is not None else "")
-
-    cells = main.blocks[0].rows[0].cells
-    return [(column.header, words(cell)) for column, cell in zip(main.columns, cells, strict=True) if cell.best]
+    best = [pair for pair in zip(main.columns, main.blocks[0].rows[0].cells, strict=True) if pair[1].best]
+    return [(column.header, f"{cell.text} %{cell.n_text}") for column, cell in best]
 
 
 def _verdicts(tests: list[Tests]) -> list[tuple[str, list[str]]]:

@@ -56,7 +56,7 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
 
 
 def _winner(name: str, cell: TableCell) -> str:
-    return f"**{escape(name)}** {cell.text}" + (f" (n={cell.shown_n})" if cell.shown_n is not None else "")
+    return f"**{escape(name)}** {cell.text}{cell.n_text}"
 
 
 def _lead(results: Results, tests: list[Tests]) -> str:

@@ -29,7 +29,7 @@ def cell_text(cell: TableCell) -> str:
     elif cell.tied:
         text = f"<u>{text}</u>"
     text += cell.marks
-    return text if cell.shown_n is None else f"{text} (n={cell.shown_n})"
+    return f"{text}{cell.n_text}"
 
 
 def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = True) -> str:

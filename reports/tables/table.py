@@ -100,6 +100,10 @@ class TableCell:
     def shown_n(self) -> int | None:
         return None if self.sample is None or self.printed or self.sample.n == USUAL_SEEDS else self.sample.n
 
+    @property
+    def n_text(self) -> str:
+        return "" if self.shown_n is None else f" (n={self.shown_n})"
+
 
 @dataclass(frozen=True)
 class Rounding:
