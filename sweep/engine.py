@@ -14,14 +14,12 @@ from reports import write_reports
 from reports.freshness import CACHE, fingerprint, keep_result, kept_result
 from sweep import commands
 from sweep.errors import UserError
-from sweep.evaluation.asked import diagnoses_of, evaluations_of
+from sweep.evaluation.asked import diagnoses_of, evaluations_of, stored_results
 from sweep.listing import size
-from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.folder import make_folder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
-from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
@@ -117,7 +115,7 @@ def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:
     if any(label not in chosen for label in study.searches()):
         return False
     cells = planned.expand(study, chosen)
-    stored = {*store.record_paths(EvaluationRecord), *store.paths(layout.DIAGNOSTICS)}
+    stored = stored_results(store)
     for cell, state in zip(cells, planned.states(cells, store), strict=True):
         if state in ("missing", "broken", "waiting") or (state == "failed" and retry_failed):
             return False

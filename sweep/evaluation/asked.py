@@ -8,6 +8,8 @@ from typing import Any
 
 from sweep.errors import UserError
 from sweep.store import layout
+from sweep.store.base import Store
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
 from trainers import registry
@@ -132,3 +134,8 @@ def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
         Diagnosis(cell.trial, checkpoint, settings.epsilon, settings.images, study.evaluation_norm)
         for checkpoint in diagnosed_checkpoints(study, cell.config)
     ]
+
+
+def stored_results(store: Store) -> set[str]:
+    """Two listings instead of a question about every file: a remote store answers one in some ten milliseconds."""
+    return {*store.record_paths(EvaluationRecord), *store.paths(layout.DIAGNOSTICS)}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from sweep.evaluation.asked import diagnoses_of, evaluations_of
+from sweep.evaluation.asked import diagnoses_of, evaluations_of, stored_results
 from sweep.store import layout
 from sweep.store.base import ABSENT, Store
-from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verification import set_trial_aside
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, states
@@ -16,7 +15,7 @@ from sweep.trials.cells import Cell, states
 
 def set_damaged_weights_aside(study: Study, store: Store, cells: list[Cell]) -> None:
     """Trials whose weights something is still to be measured on, and are not those of their record: trained again."""
-    stored = {*store.record_paths(EvaluationRecord), *store.paths(layout.DIAGNOSTICS)}
+    stored = stored_results(store)
     for cell, state in zip(cells, states(cells, store), strict=True):
         if state != "done" or cell.trial is None:
             continue

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from sweep.evaluation.asked import diagnoses_of
+from sweep.evaluation.asked import diagnoses_of, stored_results
 from sweep.store import layout
 from sweep.store.records.trial import TrialRecord
 from sweep.work.ready import Assigned
@@ -67,7 +67,7 @@ class Others:
             return False
         self._surveyed = time.monotonic()
         work = self.work
-        stored, trained = work.stored_results(), set(work.store.record_paths(TrialRecord))
+        stored, trained = stored_results(work.store), set(work.store.record_paths(TrialRecord))
         for assigned in [one for one in work.ready if one.rank]:
             task = assigned.task
             if isinstance(task, DiagnosisTask) and task.diagnosis.record in stored:

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of
+from sweep.evaluation.asked import Evaluation, diagnoses_of, evaluations_of, stored_results
 from sweep.search.stored import POLL_SECONDS
-from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.drivers import HeldLeases
 from sweep.store.manifests import write_manifest
-from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
@@ -251,10 +249,6 @@ class Work:
         self.pace.end(assigned)
         assigned.task.after(self, assigned.found)
 
-    def stored_results(self) -> set[str]:
-        """Two listings instead of a question about every file: a remote store answers one in some ten milliseconds."""
-        return {*self.store.record_paths(EvaluationRecord), *self.store.paths(layout.DIAGNOSTICS)}
-
     def _look_at(self, labels: list[str]) -> None:
         """Write down what the study consists of now, and queue what is missing of these labels."""
         cells = planned.expand(self.study, self.chosen)
@@ -265,7 +259,7 @@ class Work:
             passes = diagnosis_passes(known.config, self.study.evaluation.images)
             self._after_training = evaluations_of(self.study, known), passes * len(diagnoses_of(self.study, known))
         write_manifest(self.store, planned.manifest(self.study, cells, self.command or None))
-        stored = self.stored_results()
+        stored = stored_results(self.store)
         owners: dict[str | None, str] = {}  # a search may choose the study's own values: the same trials, done once
         for cell, state in zip(cells, planned.states(cells, self.store), strict=True):
             if owners.setdefault(cell.trial, cell.label) != cell.label or cell.trial is None:
