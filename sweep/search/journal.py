@@ -35,7 +35,9 @@ class Journal:
             metric=metrics if several else metrics[0],
             mode=["max"] * len(metrics) if several else "max",
             points_to_evaluate=points,
-            sampler=Distinct(self.settings.space, self.settings.seeds[0], generation, startup=GENERATION),
+            sampler=Distinct(
+                self.settings.sampler, self.settings.space, self.settings.seeds[0], generation, startup=GENERATION
+            ),
             storage=_storage(self.path),
             study_name=self.settings.id,
         )

@@ -1,4 +1,4 @@
-"""The sampler behind every search: TPE that never proposes a configuration twice, and values without float dust."""
+"""The sampler behind every search: Optuna's, but no configuration twice, and values without float dust."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
 from sweep.errors import UserError
 from sweep.store.encoding import canonical, canonical_json
@@ -20,13 +20,22 @@ ATTEMPTS = 10
 
 
 class Distinct(BaseSampler):
-    """Optuna's TPE, resampled until the point is new to the study (a repeat is a wasted training)."""
+    """Optuna's sampler, asked until the point is new to the study (a repeat is a wasted training).
 
-    def __init__(self, space: Mapping[str, BaseDistribution], seed: int, generation: int, startup: int) -> None:
+    `gp` takes the objective for a smooth function under noise, which it is: few trainings tell it more than `tpe`.
+    """
+
+    def __init__(
+        self, kind: str, space: Mapping[str, BaseDistribution], seed: int, generation: int, startup: int
+    ) -> None:
         own = int(np.random.SeedSequence([seed, generation]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._tpe = TPESampler(seed=own, multivariate=True, n_startup_trials=startup, constant_liar=True)
+            self._informed: BaseSampler = (
+                TPESampler(seed=own, multivariate=True, n_startup_trials=startup, constant_liar=True)
+                if kind == "tpe"
+                else GPSampler(seed=own, n_startup_trials=startup, deterministic_objective=False)
+            )
         self._random = RandomSampler(seed=own)
         self._generator = np.random.default_rng(own)
         self._space = dict(sorted(space.items()))
@@ -37,13 +46,13 @@ class Distinct(BaseSampler):
     def sample_relative(self, study: Any, trial: Any, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         seen = {canonical_json(other.params) for other in study.get_trials(deepcopy=False) if other.params}
         for _ in range(ATTEMPTS):
-            point = self._tpe.sample_relative(study, trial, search_space) or {
+            point = self._informed.sample_relative(study, trial, search_space) or {
                 name: self._random.sample_independent(study, trial, name, item) for name, item in search_space.items()
             }
             point = {name: canonical(value) for name, value in point.items()}
             if canonical_json(point) not in seen:
                 return point
-        # A grid that is nearly used up: TPE would go on to its favourite for ever.
+        # A grid that is nearly used up: the sampler would go on to its favourite for ever.
         unseen = [point for point in grid_points(search_space) if canonical_json(point) not in seen]
         return unseen[int(self._generator.integers(len(unseen)))] if unseen else point
 
@@ -59,7 +68,7 @@ def _values(name: str, item: BaseDistribution) -> list[Any]:
     if isinstance(item, FloatDistribution) and item.step:
         count = int(round((item.high - item.low) / item.step)) + 1
         return [canonical(item.low + step * item.step) for step in range(count)]
-    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper, steps, or sampler: tpe")
+    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper, steps, or sampler: gp")
 
 
 def grid_points(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ class SearchSettings:
     paper_value: dict[str, Any]
     own_value: dict[str, Any] | None = None  # the study's, where it is not the paper's
     rungs: tuple[int, ...] = ()
-    sampler: str = "tpe"
+    sampler: str = "gp"
     candidates: int = 8
     seeds: tuple[int, ...] = (1000,)
     pruner: str = "asha"

@@ -86,7 +86,10 @@ class Search(Strict):
         description="what is varied: a space by name, the method's declared ranges, or ranges by hyperparameter",
         examples=[{"beta": [1, 10, "log"]}],
     )
-    sampler: Literal["tpe", "grid"] = Field("tpe", description="proposes candidates by what it saw, or all of a grid")
+    sampler: Literal["gp", "tpe", "grid"] = Field(
+        "gp",
+        description="proposes candidates by what it saw (Optuna's Gaussian process or TPE), or all of a grid",
+    )
     candidates: int = Field(8, ge=1, description="how many are tried; of a grid at most")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
         SEARCH_SEEDS, min_length=1, description="of the search alone; a reported seed is refused"

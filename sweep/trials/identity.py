@@ -14,6 +14,7 @@ from sweep.studies.model import Study
 from sweep.studies.space import search_space
 from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import composition
+from trainers.attacks import quick
 from trainers.config import Recipe, Selection, TrialConfig
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode  # plain values: none holds itself
@@ -81,6 +82,8 @@ def _recipe_and_selection(
     # Selection has the norm of training unless it says otherwise: to say the same changes nothing.
     if selected.get("norm") == trained["attack"]["norm"]:
         del selected["norm"]
+    if "quick" in selected:
+        selected["quick"] = quick.PLAN
     return _sorted(trained), _sorted(selected)
 
 

@@ -25,6 +25,17 @@ class Confident(nn.Module):
         return 1e4 * self.model(images)
 
 
+class Coarse(nn.Module):
+    """Sees sixteen shades of grey: no gradient arrives at the images."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        return self.model((images * 15).round() / 15)
+
+
 @pytest.fixture(scope="module")
 def problem():
     """A small network, fitted to bright and dark halves, with images that it has right."""
@@ -68,6 +79,24 @@ def test_it_fools_a_network_whose_gradients_pgd_does_not_see(problem):
     )
     assert int(quick.sum()) < int(pgd.sum())
     assert torch.equal(quick, unmasked)
+
+
+def test_it_fools_a_network_without_gradients_and_stays_in_the_ball(problem):
+    plain, images, labels = problem
+    coarse = Coarse(plain).eval()
+    climbed = Search(coarse, images, labels, torch.arange(64), epsilon=0.15, norm="linf")
+    climbed.run([Round(None, 20), Round(0, 20), Round(1, 20)], seed=0)
+    attack = parse("quick", epsilon="0.15")
+    found = attack.adversarial(coarse, images, labels, torch.arange(64))
+    fell = coarse(found).argmax(dim=1) != labels
+    assert float((found - images).abs().max()) <= 0.15 + 1e-6
+    assert float(found.min()) >= 0 and float(found.max()) <= 1
+    assert int(fell.sum()) > int((~climbed.standing).sum()) + 10
+    plainly = evaluate_attack(plain, images, labels, attack).correct
+    assert int((~fell).sum()) <= int(plainly.sum()) + 6  # about as many as where gradients show the way
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
+    mixed = evaluate_phase(coarse, images[order], labels[order], attack, "", indices=order, batch_size=10)
+    assert torch.equal(~fell[order], mixed.correct)
 
 
 @pytest.mark.parametrize("name", ["quick", "curve"])

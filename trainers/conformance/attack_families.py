@@ -20,6 +20,7 @@ from trainers.data import dataset_facts
 from trainers.normalization import Normalized
 from trainers.perturbation import autoattack
 from trainers.perturbation.spsa import estimate_gradient, perturb
+from trainers.perturbation.square import square_side
 
 
 class Standardized(Normalized):
@@ -177,7 +178,7 @@ def square_p_schedule(case: Case) -> dict[str, Any]:
     return {
         "iterations": iterations,
         "p": [attack.p_selection(number) for number in iterations],
-        "s": [attack.side(number, 3, 32, 32) for number in iterations],
+        "s": [square_side(attack.p_selection(number), 32, 32) for number in iterations],
     }
 
 

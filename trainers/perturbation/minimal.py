@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.perturbation.norms import NORMS
-from trainers.perturbation.quick import ROUNDS, Search, ascent, clearly_wrong
+from trainers.perturbation.quick import Search, ascent, clearly_wrong, rounds
 from trainers.values import NormName
 
 RANKS = (None, 0, 1, 2)  # of the classes: the leading one, then the nearest
@@ -40,7 +40,7 @@ def nearest_fooling(
             nearest.ascend(None if rank is None else search.targets[:, rank])
     search.standing &= nearest.distances > epsilon
     open_rows = torch.nonzero(search.standing).flatten()
-    points = search.run(ROUNDS, seed)
+    points = search.run(rounds(norm), seed)
     nearest.learn(open_rows[~search.standing[open_rows]], points)
     nearest.draw_in()
     # What lies on the sphere may seem to lie outside of it by a rounding.

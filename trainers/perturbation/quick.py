@@ -5,6 +5,10 @@ Yehudai & Shamir 2024, there in L2): the gap between two logits over the dual no
 ascent of one margin from a start of its own, with momentum and steps that shrink to nothing; an image that falls
 leaves. After the first rounds the same quotient at the best point says how much of the radius an image still lacks.
 Those that lack much have never been seen to fall later: only the others are tried again, from other starts.
+
+Where slopes mislead, as in networks that mask their gradients, what is left is searched without them: random squares,
+each kept where it lowers the margin (Square Attack: Andriushchenko et al. 2020), and short ascents take turns, each
+from where the other ended. That finds more than either alone.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from torch import Tensor, nn
 from trainers.losses import without_label
 from trainers.perturbation.noise import keyed_uniform
 from trainers.perturbation.norms import NORMS
+from trainers.perturbation.square import lowered, square_side
 from trainers.values import NormName
 
 TARGETS = 9  # classes whose boundaries are looked at, as many as in AutoAttack
@@ -32,20 +37,83 @@ class Round:
     """An ascent of the margin to one class: the nearest by rank, or whichever leads at each step."""
 
     rank: int | None
-    steps: int = 20
+    steps: int
     lacking: float = float("inf")  # at most this share of the radius, of images that take part
     reach: float = 2.0  # of the first step, in radii
     from_best: bool = False  # starts where the image lacked least, not at random
 
+    def attack(self, search: Search, rows: Tensor, seed: int) -> None:
+        if self.rank is not None and self.rank >= search.targets.shape[1]:
+            return
+        if self.rank is not None and not search.ranked:
+            search.rank_targets()
+        points = search.best[rows]
+        if not self.from_best:
+            images = search.images[rows]
+            noise = keyed_uniform(seed, search.keys[rows], images)
+            points = search.norm.start(images, search.epsilon, noise)
+        search.climb(self, rows, points)
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Turns of random squares and a short ascent, in the L-infinity ball; the same squares for all images."""
+
+    turns: int
+    shares: tuple[float, float]  # of the image, that the first and the last square of a turn covers
+    lacking: float
+    queries: int = 230
+    from_best: bool = False  # otherwise from stripes, as Square Attack
+
+    def attack(self, search: Search, rows: Tensor, seed: int) -> None:
+        _, channels, height, width = search.images.shape
+        points = search.best[rows] if self.from_best else self._stripes(search, rows, seed)
+        draws = keyed_uniform(seed, torch.arange(self.turns), torch.empty(self.turns, self.queries, 2 + channels))
+        first, last = self.shares
+        for drawn, signs in zip(draws[:, :, :2].tolist(), _signs(draws[:, :, 2:]), strict=True):
+            stands = search.standing[rows]
+            rows, points = rows[stands], points[stands]
+            if not len(rows):
+                return
+            windows = []
+            for query, (down, right) in enumerate(drawn):
+                side = square_side(first * (last / first) ** (query / self.queries), height, width)
+                windows.append((side, _place(down, height - side), _place(right, width - side)))
+            images, labels = search.images[rows], search.labels[rows]
+            points = lowered(search.model, images, labels, points, search.epsilon, windows, signs)
+            points = search.climb(SHORT, rows, points)
+
+    def _stripes(self, search: Search, rows: Tensor, seed: int) -> Tensor:
+        """The bounds of the ball, column by column."""
+        images = search.images[rows]
+        drawn = keyed_uniform(seed, torch.tensor([self.turns]), torch.empty_like(images[:1, :, :1], device="cpu"))
+        return search.norm.project(images, images + search.epsilon * _signs(drawn).to(images.device), search.epsilon)
+
+
+def _place(drawn: float, most: int) -> int:
+    """A whole number from 0 to `most` of one in [-1, 1)."""
+    return int((drawn + 1) / 2 * (most + 1))
+
+
+def _signs(drawn: Tensor) -> Tensor:
+    return torch.where(drawn < 0, -1.0, 1.0)
+
 
 LEADING = None
-NEAR, VERY_NEAR = 0.1, 0.03
-ROUNDS = (
-    *(Round(rank) for rank in (LEADING, 0, 1, 2)),
-    *(Round(rank, lacking=NEAR) for _ in range(3) for rank in (LEADING, 0, 1, 2, 3)),
-    *(Round(rank, 40, VERY_NEAR, 0.5, from_best=True) for rank in (LEADING, 0, 1)),
-    *(Round(rank, 60, VERY_NEAR) for rank in (LEADING, 0, 1, 2)),
-)
+FAIRLY_NEAR, NEAR, VERY_NEAR = 0.4, 0.1, 0.03
+SHORT = Round(LEADING, 10, reach=0.3)
+
+
+def rounds(norm: NormName) -> Sequence[Round | Squares]:
+    """Squares fill the L-infinity ball alone: elsewhere more ascents take their place."""
+    steps = 15 if norm == "linf" else 20
+    first = [Round(rank, steps) for rank in (LEADING, 0, 1, 2)]
+    near = [Round(rank, steps, NEAR) for rank in (LEADING, 0, 1, 2, 3)]
+    if norm == "linf":
+        others = Squares(2, (0.3, 0.004), FAIRLY_NEAR)
+        return [*first, *near, Squares(3, (0.1, 0.002), FAIRLY_NEAR, from_best=True), others, others]
+    again = [Round(rank, 40, VERY_NEAR, 0.5, from_best=True) for rank in (LEADING, 0, 1)]
+    return [*first, *near, *near, *near, *again, *(Round(rank, 60, VERY_NEAR) for rank in (LEADING, 0, 1, 2))]
 
 
 class Search:
@@ -73,23 +141,12 @@ class Search:
             self.targets[rows] = self._nearest(rows)
         self.ranked = True
 
-    def run(self, rounds: Sequence[Round], seed: int) -> Tensor:
+    def run(self, rounds: Sequence[Round | Squares], seed: int) -> Tensor:
         """The images, those that fell as they fell."""
         for number, one in enumerate(rounds):
-            if one.rank is not None and one.rank >= self.targets.shape[1]:
-                continue
             rows = torch.nonzero(self.standing & (self.lacks <= one.lacking)).flatten()
-            if not len(rows):
-                continue
-            if one.rank is not None and not self.ranked:
-                self.rank_targets()
-            images = self.images[rows]
-            if one.from_best:
-                points = self.best[rows]
-            else:
-                noise = keyed_uniform(seed * len(rounds) + number, self.keys[rows], images)
-                points = self.norm.start(images, self.epsilon, noise)
-            self._climb(one, rows, points)
+            if len(rows):
+                one.attack(self, rows, seed * len(rounds) + number)
         return self.found
 
     def _nearest(self, rows: Tensor) -> Tensor:
@@ -106,30 +163,37 @@ class Search:
             distances.append(-margins[:, place].detach() / self._steepness(slopes))
         return classes.gather(1, torch.stack(distances, dim=1).argsort(dim=1, stable=True))
 
-    def _climb(self, one: Round, rows: Tensor, points: Tensor) -> None:
-        before = points
+    def climb(self, one: Round, rows: Tensor, points: Tensor) -> Tensor:
+        """Of each row the point with the largest margin on the way."""
+        before, highest = points, points.clone()
+        places, heights = torch.arange(len(rows), device=rows.device), torch.full_like(self.lacks[rows], -torch.inf)
         targets = None if one.rank is None else self.targets[rows, one.rank]
         for step in range(one.steps + 1):
             logits, margins, slopes = ascent(self.model, points, self.labels[rows], targets, last=step == one.steps)
+            higher = margins > heights[places]
+            highest[places[higher]], heights[places[higher]] = points[higher], margins[higher]
             wrong, left = logits.argmax(dim=1) != self.labels[rows], ~clearly_wrong(logits, self.labels[rows])
             self.found[rows[wrong]] = points[wrong]
             self.standing[rows[~left]] = False
             if slopes is None:
-                return
-            lacks = -margins / self._steepness(slopes) / self.epsilon
+                break
+            steepness = self._steepness(slopes)
+            # Where there is no slope, nothing is known of the way that is left.
+            lacks = (-margins / steepness / self.epsilon).masked_fill(steepness <= TINY, 0.0)
             better = lacks < self.lacks[rows]
             self.best[rows[better]] = points[better]
             self.lacks[rows[better]] = lacks[better]
             if not bool(left.all()):
-                rows, points, before, slopes = rows[left], points[left], before[left], slopes[left]
+                rows, points, before, slopes, places = (of[left] for of in (rows, points, before, slopes, places))
                 targets = None if targets is None else targets[left]
                 if not len(rows):
-                    return
+                    break
             images, length = self.images[rows], one.reach * self.epsilon * (1 - step / one.steps)
             stepped = self.norm.moves(images, self.epsilon, length)(points, slopes)
             share = MOMENTUM if step else 0.0
             moved = stepped + (points - before - (stepped - points)) * share
             before, points = points, self.norm.project(images, moved, self.epsilon)
+        return highest
 
     def _steepness(self, slopes: Tensor) -> Tensor:
         return self.norm.dual(slopes.flatten(1)).clamp(min=TINY)

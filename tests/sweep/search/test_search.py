@@ -292,14 +292,10 @@ def test_cut_offs_by_hand():
 
 
 def test_searches_on_the_recorded_grids_find_their_best_with_a_quarter_of_the_epochs():
-    """Played on trainings that were recorded, so that nothing but the search itself is judged.
-
-    One limit is missed, by a tenth of a point, and METHODS.md says so.
-    """
+    """Played on trainings that were recorded, so that nothing but the search itself is judged."""
     from benchmarks.search_efficiency import LIMIT, evaluate
 
     measured = evaluate()
+    assert set(measured) == {"pgd, 1 seed", "pgd, 2 seeds", "pgd, 3 seeds", "margin, 1 seed", "margin, 2 seeds"}
     assert all(row["median_share_of_epochs"] <= LIMIT == 0.25 for row in measured.values())
-    assert {what for what, row in measured.items() if not row["kept"]} == {"margin, 2 seeds"}
-    missed = measured["margin, 2 seeds"]
-    assert missed["median_regret"] <= 1.25 * missed["standard_error"]
+    assert all(row["median_regret"] <= row["standard_error"] for row in measured.values())
