@@ -119,6 +119,8 @@ def held(store: Store) -> dict[str, Holder]:
 def abandoned(store: Store, old: float) -> list[Entry]:
     """Files of leases that nobody holds: given back, of dead processes of this machine, or last renewed before `old`.
 
+    Also what cannot be read and has been waited for: whoever wants it takes it over by the same rule.
+
     Also another machine's sign of life that this process has seen unchanged for too long: one that only slept writes it
     again.
     """
@@ -132,6 +134,7 @@ def abandoned(store: Store, old: float) -> list[Entry]:
         and (
             holder.is_dead
             or not holder.expires
+            or not holder.owner  # never filled, or unreadable, and waited for
             or max(entry.modified, renewed.get(holder.driver, 0.0)) < old
             or (layout.is_driver(name) and holder.owner and look.is_over(entry.path, holder))
         )

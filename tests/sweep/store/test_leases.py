@@ -454,3 +454,15 @@ def test_the_lease_of_a_killed_process_on_this_machine_is_free_at_once(tmp_path)
     process.wait()
     assert (lease := take(store, "x", 30)) is not None
     lease.release()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"owner":"somebody","host":"a machi'])
+def test_a_lease_that_nobody_can_read_is_waited_for_and_then_removed(tmp_path, content):
+    store, path = FolderStore(tmp_path), layout.lease("evaluations-1", 1)
+    store.write(path, content)
+    assert holders.abandoned(store, 0.0) == []
+    long_ago = time.time() - holders.UNFILLED_SECONDS - 1
+    os.utime(tmp_path / path, (long_ago, long_ago))
+    assert [entry.path for entry in holders.abandoned(store, 0.0)] == [path]
+    leases.delete_abandoned(store, [path])
+    assert store.paths(layout.LEASES) == []
