@@ -1,7 +1,7 @@
 """Do twice the epochs raise any column of `digits`?
 
     python -m benchmarks.convergence --write digits_doubled.yaml    # the study with all that counts epochs doubled
-    python -m sweep.run --study digits_doubled.yaml --store doubled
+    python -m sweep.run --study digits_doubled.yaml --store doubled --seeds 0-9    # and digits, --store store
     python -m benchmarks.convergence --store store --doubled doubled
 
 The last command prints each column's mean, that of twice the epochs and their difference, and what such a table can
@@ -23,7 +23,6 @@ from reports.statistics import Sample, holm
 
 STUDY = "digits"
 IMAGES = 360
-SEEDS = 3
 RUNS = 100_000
 
 
@@ -61,7 +60,8 @@ def samples(store: str, study: str) -> dict[str, Sample]:
 def lines(ours: dict[str, Sample], twice: dict[str, Sample]) -> list[str]:
     from scipy.stats import binomtest, t, ttest_ind
 
-    whole = [name for name in ours if name in twice and ours[name].n == twice[name].n == SEEDS]
+    seeds = max(one.n for one in ours.values())
+    whole = [name for name in ours if name in twice and ours[name].n == twice[name].n == seeds]
     p = [
         float(ttest_ind(twice[one].values, ours[one].values, equal_var=False, alternative="greater").pvalue)
         for one in whole
@@ -80,7 +80,7 @@ def lines(ours: dict[str, Sample], twice: dict[str, Sample]) -> list[str]:
         numbers = f"{one.mean:.1f}±{one.std:.1f} | {two.mean:.1f}±{two.std:.1f} | {rise:+.1f}"
         found.append(f"| {name} | {numbers} | {'yes' if rise <= one.std else '**no**'} | {corrected[name]:.2f} |")
     above = sum(twice[name].mean - ours[name].mean > ours[name].std for name in whole)
-    chance = exceeding([ours[name].mean for name in whole], [ours[name].std for name in whole])
+    chance = exceeding([ours[name].mean for name in whole], [ours[name].std for name in whole], seeds)
     as_many = binomtest(above, len(whole), float(chance.mean()) / len(whole), alternative="greater").pvalue
     by_seed = np.mean([np.subtract(twice[name].values, ours[name].values) for name in whole], axis=0)
     mean, error = float(by_seed.mean()), float(by_seed.std(ddof=1)) / len(by_seed) ** 0.5
@@ -97,11 +97,11 @@ def lines(ours: dict[str, Sample], twice: dict[str, Sample]) -> list[str]:
     ]
 
 
-def exceeding(means: Sequence[float], spreads: Sequence[float], seeds: int = SEEDS, runs: int = RUNS) -> np.ndarray:
+def exceeding(means: Sequence[float], spreads: Sequence[float], seeds: int, runs: int = RUNS) -> np.ndarray:
     """Per simulated table: how many columns rise by more than their own standard deviation though nothing changed.
 
     Accuracies are counts of test images about the column's mean; the spread of seeds is that of the column, pooled, for
-    a single one of three seeds is too uncertain to be taken for true.
+    that of a single one is too uncertain to be taken for true.
     """
     draw = np.random.default_rng(0)
     spread = float(np.sqrt(np.mean(np.square(spreads))))
