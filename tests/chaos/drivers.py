@@ -48,8 +48,12 @@ def perform(case: str, reference: Reference) -> Result:
                 judge_end(result, f"driver {number + 1} of {count}", ended)
         if result.faults:
             return result
-        judge_store(result, reference, store)
-        if not result.counts["kills"]:
+        killed = bool(result.counts["kills"])
+        judge_store(result, reference, store, tidied=not killed)  # it may have died when the others had ended
+        if killed and not result.faults:
+            judge_end(result, "the same command", Child(partial(run, Countdown(store, 0, side))).end(180))
+            judge_store(result, reference, store)
+        if not killed:
             for log in sorted(store.glob("trials/*/log.txt")):
                 starts = [line.split()[1] for line in log.read_text().splitlines() if " on " in line]
                 if starts.count("train") + starts.count("search") != 1:
