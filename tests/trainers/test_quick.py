@@ -9,7 +9,7 @@ from trainers import models
 from trainers.attacks import parse
 from trainers.evaluate import evaluate_attack, evaluate_phase
 from trainers.perturbation.norms import NORMS
-from trainers.perturbation.quick import Round, Search
+from trainers.perturbation.quick import Round, Search, rounds
 
 RADII = {"linf": "0.15", "l2": "0.8", "l1": "4"}
 
@@ -34,6 +34,19 @@ class Coarse(nn.Module):
 
     def forward(self, images):
         return self.model((images * 15).round() / 15)
+
+
+class Plateau(nn.Module):
+    """The second class needs all of eight patterns; where one of them is lost nothing has a slope any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        signs = torch.randn(64, generator=torch.Generator().manual_seed(0)).sign()
+        self.register_buffer("patterns", torch.block_diag(*signs.view(8, 8)))
+
+    def forward(self, images):
+        seen = (images.flatten(1) - 0.5) @ self.patterns.T + 0.05
+        return torch.stack([torch.full((len(images),), 0.2), seen.amin(dim=1).relu()], dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +110,20 @@ def test_it_fools_a_network_without_gradients_and_stays_in_the_ball(problem):
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
     mixed = evaluate_phase(coarse, images[order], labels[order], attack, "", indices=order, batch_size=10)
     assert torch.equal(~fell[order], mixed.correct)
+
+
+@pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.1), ("l2", 0.8)])
+def test_where_noise_has_no_slope_the_way_begins_at_the_image(norm, epsilon):
+    model, images, labels = Plateau(), torch.full((16, 1, 8, 8), 0.5), torch.zeros(16, dtype=torch.long)
+    drawn = torch.rand(images.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    assert not model(NORMS[norm].start(images, epsilon, drawn))[:, 1].any()
+    found = {}
+    for all_of_them in (False, True):
+        search = Search(model, images, labels, torch.arange(16), epsilon=epsilon, norm=norm)
+        points = search.run([one for one in rounds(norm) if all_of_them or not one.flat], seed=0)
+        found[all_of_them] = int((model(points).argmax(dim=1) != labels).sum())
+        assert float(NORMS[norm].size(points - images).max()) <= epsilon + 1e-6
+    assert found[True] == 16 and found[False] <= 4
 
 
 @pytest.mark.parametrize("name", ["quick", "curve"])

@@ -21,7 +21,7 @@ class Curve(EvaluationAttack):
     examples = ("curve",)
 
     kind: str = "curve"
-    plan: int = Field(2, ge=1, description="raised when its steps change: verdicts of another plan are others")
+    plan: int = Field(3, ge=1, description="raised when its steps change: verdicts of another plan are others")
 
     @property
     def cost(self) -> float:

@@ -15,7 +15,7 @@ from trainers.values import as_float
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-PLAN = 2  # raised when its steps change: what was found by other steps has another name
+PLAN = 3  # raised when its steps change: what was found by other steps has another name
 
 
 class Quick(EvaluationAttack):

@@ -8,7 +8,9 @@ Those that lack much have never been seen to fall later: only the others are tri
 
 Where slopes mislead, as in networks that mask their gradients, what is left is searched without them: random squares,
 each kept where it lowers the margin (Square Attack: Andriushchenko et al. 2020), and short ascents take turns, each
-from where the other ended. That finds more than either alone.
+from where the other ended. That finds more than either alone. Where a point has no slope at all, as in networks that
+answer the same to almost everything, the way begins in a larger ball that shrinks to the right one (as the paths of
+FAB: Croce & Hein 2020), and the squares are larger.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ MOMENTUM = 0.25  # the share of the step before, as in Auto-PGD
 # A wrong answer by less than this share of the largest logit may be a right one in a batch that rounds otherwise.
 CLEARLY = 1e-4
 TINY = 1e-12
+SHRINKING = 0.6  # of an ascent's steps, until its ball is the right one
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,19 @@ class Round:
     lacking: float = float("inf")  # at most this share of the radius, of images that take part
     reach: float = 2.0  # of the first step, in radii
     from_best: bool = False  # starts where the image lacked least, not at random
+    flat: bool = False  # of images that had no slope somewhere, and of no other
+    wide: float = 1.0  # radii of the ball in which it begins, at the image; it shrinks to one
+
+    def radii(self, step: int) -> float:
+        return max(1.0, self.wide - (self.wide - 1) * step / (SHRINKING * self.steps))
 
     def attack(self, search: Search, rows: Tensor, seed: int) -> None:
         if self.rank is not None and self.rank >= search.targets.shape[1]:
             return
         if self.rank is not None and not search.ranked:
             search.rank_targets()
-        points = search.best[rows]
-        if not self.from_best:
+        points = search.images[rows] if self.wide > 1 else search.best[rows]
+        if not self.from_best and self.wide == 1:
             images = search.images[rows]
             noise = keyed_uniform(seed, search.keys[rows], images)
             points = search.norm.start(images, search.epsilon, noise)
@@ -64,6 +72,7 @@ class Squares:
     lacking: float
     queries: int = 230
     from_best: bool = False  # otherwise from stripes, as Square Attack
+    flat: bool = False
 
     def attack(self, search: Search, rows: Tensor, seed: int) -> None:
         _, channels, height, width = search.images.shape
@@ -109,11 +118,15 @@ def rounds(norm: NormName) -> Sequence[Round | Squares]:
     steps = 15 if norm == "linf" else 20
     first = [Round(rank, steps) for rank in (LEADING, 0, 1, 2)]
     near = [Round(rank, steps, NEAR) for rank in (LEADING, 0, 1, 2, 3)]
+    flat: list[Round | Squares] = [Round(rank, 30, flat=True, wide=3.0) for rank in (LEADING, 0, 1, 2)]
     if norm == "linf":
         others = Squares(2, (0.3, 0.004), FAIRLY_NEAR)
-        return [*first, *near, Squares(3, (0.1, 0.002), FAIRLY_NEAR, from_best=True), others, others]
+        # Ten starts find more than one that is searched for ten times as long.
+        flat += [Squares(1, (0.8, 0.05), FAIRLY_NEAR, queries=120, flat=True)] * 10
+        return [*first, *near, Squares(3, (0.1, 0.002), FAIRLY_NEAR, from_best=True), others, others, *flat]
     again = [Round(rank, 40, VERY_NEAR, 0.5, from_best=True) for rank in (LEADING, 0, 1)]
-    return [*first, *near, *near, *near, *again, *(Round(rank, 60, VERY_NEAR) for rank in (LEADING, 0, 1, 2))]
+    long = [Round(rank, 60, VERY_NEAR) for rank in (LEADING, 0, 1, 2)]
+    return [*first, *near, *near, *near, *again, *long, *flat]
 
 
 class Search:
@@ -129,6 +142,7 @@ class Search:
             logits = model(images)
         self.standing = logits.argmax(dim=1) == labels
         self.lacks = torch.full((len(images),), torch.inf, device=images.device)
+        self.flat = torch.zeros_like(self.standing)
         self.targets = torch.zeros(
             len(images), min(TARGETS, logits.shape[1] - 1), dtype=torch.long, device=images.device
         )
@@ -144,7 +158,8 @@ class Search:
     def run(self, rounds: Sequence[Round | Squares], seed: int) -> Tensor:
         """The images, those that fell as they fell."""
         for number, one in enumerate(rounds):
-            rows = torch.nonzero(self.standing & (self.lacks <= one.lacking)).flatten()
+            asked = self.flat if one.flat else (self.lacks <= one.lacking) & ~self.flat
+            rows = torch.nonzero(self.standing & asked).flatten()
             if len(rows):
                 one.attack(self, rows, seed * len(rounds) + number)
         return self.found
@@ -170,30 +185,37 @@ class Search:
         targets = None if one.rank is None else self.targets[rows, one.rank]
         for step in range(one.steps + 1):
             logits, margins, slopes = ascent(self.model, points, self.labels[rows], targets, last=step == one.steps)
-            higher = margins > heights[places]
-            highest[places[higher]], heights[places[higher]] = points[higher], margins[higher]
-            wrong, left = logits.argmax(dim=1) != self.labels[rows], ~clearly_wrong(logits, self.labels[rows])
-            self.found[rows[wrong]] = points[wrong]
-            self.standing[rows[~left]] = False
-            if slopes is None:
+            if one.radii(step) == 1:
+                higher = margins > heights[places]
+                highest[places[higher]], heights[places[higher]] = points[higher], margins[higher]
+                left = self._judged(rows, points, logits, margins, slopes)
+                if slopes is not None and not bool(left.all()):
+                    rows, points, before, slopes, places = (of[left] for of in (rows, points, before, slopes, places))
+                    targets = None if targets is None else targets[left]
+            if slopes is None or not len(rows):
                 break
+            images, radius = self.images[rows], self.epsilon * one.radii(step + 1)
+            stepped = self.norm.moves(images, radius, one.reach * radius * (1 - step / one.steps))(points, slopes)
+            share = MOMENTUM if step else 0.0
+            moved = stepped + (points - before - (stepped - points)) * share
+            before, points = points, self.norm.project(images, moved, radius)
+        return highest
+
+    def _judged(self, rows: Tensor, points: Tensor, logits: Tensor, margins: Tensor, slopes: Tensor | None) -> Tensor:
+        """Which of the rows still stand; what fell is kept, and of what stands how much of the radius it lacks."""
+        wrong, left = logits.argmax(dim=1) != self.labels[rows], ~clearly_wrong(logits, self.labels[rows])
+        self.found[rows[wrong]] = points[wrong]
+        self.standing[rows[~left]] = False
+        if slopes is not None:
             steepness = self._steepness(slopes)
+            none = steepness <= TINY
+            self.flat[rows[none]] = True
             # Where there is no slope, nothing is known of the way that is left.
-            lacks = (-margins / steepness / self.epsilon).masked_fill(steepness <= TINY, 0.0)
+            lacks = (-margins / steepness / self.epsilon).masked_fill(none, 0.0)
             better = lacks < self.lacks[rows]
             self.best[rows[better]] = points[better]
             self.lacks[rows[better]] = lacks[better]
-            if not bool(left.all()):
-                rows, points, before, slopes, places = (of[left] for of in (rows, points, before, slopes, places))
-                targets = None if targets is None else targets[left]
-                if not len(rows):
-                    break
-            images, length = self.images[rows], one.reach * self.epsilon * (1 - step / one.steps)
-            stepped = self.norm.moves(images, self.epsilon, length)(points, slopes)
-            share = MOMENTUM if step else 0.0
-            moved = stepped + (points - before - (stepped - points)) * share
-            before, points = points, self.norm.project(images, moved, self.epsilon)
-        return highest
+        return left
 
     def _steepness(self, slopes: Tensor) -> Tensor:
         return self.norm.dual(slopes.flatten(1)).clamp(min=TINY)
