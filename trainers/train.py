@@ -33,6 +33,7 @@ from trainers.step import StepResult, training_step
 from trainers.tally import Collapsed, Tally
 from trainers.wrapper import Hooks
 
+SAVE_SECONDS = 1.0  # the state is written at most this often: for a small network that takes as long as some steps
 PROGRESS = ("epoch", "step", "seconds", "curve", "best", "checkpoints")  # of a training, beside its model
 
 
@@ -49,9 +50,9 @@ def train(
 ) -> dict[str, Any]:
     """Trains from where `folder` stands to the end; the outcome's curve has one row per epoch.
 
-    First `on_resume` is called with the rows of the epochs that need no repeat. After each epoch the state is written,
-    then `on_epoch` is called. Both may raise to stop the training there. `devices` of the outcome are the names of all
-    that took part, for a training may go on elsewhere.
+    First `on_resume` is called with the rows of the epochs that need no repeat. `on_epoch` is called after each epoch.
+    Both may raise to stop the training there; a kill costs the epochs of the last second. `devices` of the outcome are
+    the names of all that took part, for a training may go on elsewhere.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,14 +69,20 @@ def train(
         training.devices = list(dict.fromkeys([*training.devices, device_name or str(device)]))
         if on_resume is not None:
             on_resume(training.curve)
-        reason = None
+        reason, saved = None, -SAVE_SECONDS
         try:
             training.check_for_chance()
             while not training.finished:
                 row = training.run_epoch()
-                training.save()
+                if training.finished or time.monotonic() - saved >= SAVE_SECONDS:
+                    training.save()
+                    saved = time.monotonic()
                 if on_epoch is not None:
-                    on_epoch(row)
+                    try:
+                        on_epoch(row)
+                    except BaseException:
+                        training.save()
+                        raise
                 training.check_for_chance()
             training.keep("last", training.epochs - 1)
         except Collapsed as collapsed:

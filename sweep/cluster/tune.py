@@ -263,7 +263,7 @@ class Withdrawing(Unsaved, FIFOScheduler):
 
 
 class StopAll(Unsaved, Stopper):
-    """Stops everything when asked to; checkpoints are in the store after every epoch, so nothing is lost."""
+    """Stops everything when asked to; what a training needs to go on is in the store, so little is lost."""
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self.stopping = stopping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,42 @@ def test_a_killed_process_is_continued_exactly(tmp_path: Path) -> None:
     assert state is not None and 0 < state["epoch"] < 30
     rest = train(config, folder=folder)
     assert_same_end(tmp_path / "whole", folder, whole, rest)
+
+
+def test_epochs_after_the_last_save_are_trained_again_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between two saves: the state is older than the weights beside it."""
+    config = small_trial(recipe={"epochs": 6})
+    whole = train(config, folder=tmp_path / "whole")
+    monkeypatch.setattr(training_module, "SAVE_SECONDS", 3600.0)
+    folder, cut = tmp_path / "cut", tmp_path / "left"
+
+    def kill_in_fourth(row: dict[str, Any]) -> None:
+        if row["epoch"] == 3:
+            shutil.copytree(folder, cut)  # what a kill at this moment would leave
+
+    train(config, folder=folder, on_epoch=kill_in_fourth)
+    state = load_resume(cut / "resume.pt")
+    assert state is not None and state["epoch"] == 1
+    resumed: list[int] = []
+    rest = train(config, folder=cut, on_epoch=lambda row: resumed.append(row["epoch"]))
+    assert resumed == [1, 2, 3, 4, 5]
+    assert_same_end(tmp_path / "whole", cut, whole, rest)
+    assert {path.name for path in cut.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
+
+
+def test_a_training_that_is_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_module, "SAVE_SECONDS", 3600.0)
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["epoch"] == 2:
+            raise Cut
+
+    with pytest.raises(Cut):
+        train(small_trial(recipe={"epochs": 6}), folder=tmp_path, on_epoch=stop)
+    state = load_resume(tmp_path / "resume.pt")
+    assert state is not None and state["epoch"] == 3
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
