@@ -69,7 +69,7 @@ class Squares:
 
     turns: int
     shares: tuple[float, float]  # of the image, that the first and the last square of a turn covers
-    lacking: float
+    lacking: float = float("inf")
     queries: int = 230
     from_best: bool = False  # otherwise from stripes, as Square Attack
     flat: bool = False
@@ -122,7 +122,7 @@ def rounds(norm: NormName) -> Sequence[Round | Squares]:
     if norm == "linf":
         others = Squares(2, (0.3, 0.004), FAIRLY_NEAR)
         # Ten starts find more than one that is searched for ten times as long.
-        flat += [Squares(1, (0.8, 0.05), FAIRLY_NEAR, queries=120, flat=True)] * 10
+        flat += [Squares(1, (0.8, 0.05), queries=120, flat=True)] * 10
         return [*first, *near, Squares(3, (0.1, 0.002), FAIRLY_NEAR, from_best=True), others, others, *flat]
     again = [Round(rank, 40, VERY_NEAR, 0.5, from_best=True) for rank in (LEADING, 0, 1)]
     long = [Round(rank, 60, VERY_NEAR) for rank in (LEADING, 0, 1, 2)]
