@@ -154,7 +154,27 @@ def test_the_small_network_takes_every_size_of_image(shape: tuple[int, int, int]
     assert models.build("small_cnn", 7, shape=shape)(torch.rand(3, *shape)).shape == (3, 7)
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 10)])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_small_network_as_a_matrix_product_is_the_same_function(
+    shape: tuple[int, int, int], training: bool
+) -> None:
+    statistics = {"mean": (0.4,) * shape[0], "std": (0.3,) * shape[0]}
+    plain, dense = (models.build(name, 7, shape=shape, **statistics) for name in ("small_cnn", "small_cnn_dense"))
+    dense.load_state_dict(plain.state_dict())
+    found = []
+    for model in (plain.double(), dense.double()):
+        images = torch.rand(9, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        logits = model.train(training)(images)
+        logits.square().sum().backward()
+        found.append([logits, images.grad, *(p.grad for p in model.parameters()), *model.state_dict().values()])
+    for one, other in zip(*found, strict=True):
+        assert one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
 def test_unsuitable_requests_name_the_way_out() -> None:
+    with pytest.raises(ValueError, match="at most 16x16, not 28x28; use small_cnn"):
+        models.build("small_cnn_dense", 10, shape=(1, 28, 28))
     with pytest.raises(ValueError, match="unknown model 'resnet'.*preact_resnet18"):
         models.build("resnet", 10, shape=CIFAR)
     with pytest.raises(ValueError, match="at least 8x8, not 4x4; use small_cnn"):

@@ -14,11 +14,14 @@ Bits = TypeVar("Bits", int, Tensor)
 
 def _mix(bits: Bits) -> Bits:
     """A well tested 32-bit finaliser: two xor-shift-multiply rounds, on int64 for want of unsigned types."""
-    bits = bits ^ (bits >> 16)
-    bits = (bits * 0x7FEB352D) & _MASK
-    bits = bits ^ (bits >> 15)
-    bits = (bits * 0x846CA68B) & _MASK
-    return bits ^ (bits >> 16)
+    bits = bits ^ (bits >> 16)  # a new tensor; from here on it is changed in place
+    bits *= 0x7FEB352D
+    bits &= _MASK
+    bits ^= bits >> 15
+    bits *= 0x846CA68B
+    bits &= _MASK
+    bits ^= bits >> 16
+    return bits
 
 
 def keyed_bits(seed: int, keys: Tensor, elements: int) -> Tensor:
