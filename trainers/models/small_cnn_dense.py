@@ -44,4 +44,4 @@ class DenseSmallCNN(SmallCNN):
         return seen.flatten(1).t().flatten().long()
 
 
-small_cnn_dense = Architecture(DenseSmallCNN, display="small CNN (dense)", most=16, multiple=2)
+small_cnn_dense = Architecture(DenseSmallCNN, display="small CNN", most=16, multiple=2)
