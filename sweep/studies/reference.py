@@ -175,9 +175,10 @@ def _with_labels(path: str) -> str:
 
 
 def _unknown(path: str, wanted: str, every: list[Key]) -> str:
-    same_name = [key.path for key in every if key.name == wanted]
-    if same_name:
-        return f"no key {path!r} at the top of a study; did you mean {' or '.join(same_name)}?"
+    meant = [key.path for key in every if wanted == key.name or path == key.path.replace(f".{LABEL}", "")]
+    if meant:
+        place = "in a study" if "." in path else "at the top of a study"
+        return f"no key {path!r} {place}; did you mean {' or '.join(meant)}?"
     above, _, last = wanted.rpartition(".")
     beside = [key.name for key in every if key.path.rpartition(".")[0] == above]
     if not beside:

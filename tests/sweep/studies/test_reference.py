@@ -85,7 +85,12 @@ def test_a_key_is_explained_with_what_is_below_it():
 
 @pytest.mark.parametrize(
     "asked, told",
-    [("train.atack", "did you mean 'attack'"), ("epochs", "did you mean train.epochs"), ("train.attack.step", "steps")],
+    [
+        ("train.atack", "did you mean 'attack'"),
+        ("epochs", "did you mean train.epochs"),
+        ("train.attack.step", "steps"),
+        ("search.objective", "did you mean search.LABEL.objective?"),
+    ],
 )
 def test_an_unknown_key_is_one_message_with_the_nearest(asked, told):
     with pytest.raises(UserError, match="no key") as caught:
