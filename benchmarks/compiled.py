@@ -1,8 +1,9 @@
 """What `train.compile: true` gives on this machine: steps of AT on a small network, as it is and compiled, in turns.
 
     python -m benchmarks.compiled [--model small_cnn] [--dataset digits]
+    python -m benchmarks.compiled --against small_cnn_dense    # another network in place of the compiled one
 
-Processor time of one thread, the least of some turns; what the compilation itself takes is said beside it.
+Processor time of one thread, the least of some turns; what the first steps take, with a compilation, is said beside it.
 """
 
 from __future__ import annotations
@@ -52,19 +53,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="small_cnn")
     parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--against", metavar="MODEL")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plain, compiled = (stepping(options.dataset, options.model, Recipe(compile=value)) for value in (False, True))
+    plain = stepping(options.dataset, options.model, Recipe())
+    other = stepping(options.dataset, options.against or options.model, Recipe(compile=options.against is None))
+    name = options.against or "compiled"
     seconds(plain)
     started = time.perf_counter()
-    compiled()
+    other()
     first = time.perf_counter() - started
-    turns = [(seconds(plain), seconds(compiled)) for _ in range(TURNS)]
+    turns = [(seconds(plain), seconds(other)) for _ in range(TURNS)]
     before, after = (1000 * min(found) / STEPS for found in zip(*turns, strict=True))
-    print(
-        f"{options.model}, AT with 5 steps, {IMAGES} images: {before:.1f} ms a step as it is, {after:.1f} ms compiled"
-    )
-    print(f"ratio {after / before:.2f}; the first {STEPS} compiled steps, with the compilation, took {first:.0f} s")
+    print(f"{options.model}, AT with 5 steps, {IMAGES} images: {before:.1f} ms a step as it is, {after:.1f} ms {name}")
+    print(f"ratio {after / before:.2f}; the first {STEPS} steps of {name} took {first:.1f} s")
     return 0
 
 
