@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sweep.store.records.manifest import Manifest
@@ -16,6 +17,11 @@ def attack_name(name: str) -> str:
 def ranking_words(measure: str) -> tuple[str, str]:
     """What a method can be more of by this measure, and against what: robust, under AutoAttack."""
     return ("accurate", "on clean images") if measure == "clean" else ("robust", f"under {attack_name(measure)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """In a sentence; a name that has a comma of its own, as that of a searched column, is quoted."""
+    return ", ".join(f"“{name}”" if "," in name else name for name in names)
 
 
 def setting(manifest: Manifest) -> str:

@@ -17,7 +17,7 @@ from reports.claims import judge as claims
 from reports.claims.sources import Ours
 from reports.decisions import NOTE as SEQUENTIAL
 from reports.decisions import decisions
-from reports.names import attack_name, ranking_words, setting
+from reports.names import attack_name, listed, ranking_words, setting
 from reports.page.pictures import Picture, first_sentence, read_pictures
 from reports.page.tables import PageTable, page_table, shorter
 from reports.page.trials import FailedTrial, MethodTrials, failed_trials, study_trials
@@ -188,12 +188,12 @@ def _winners(main: Table) -> list[tuple[str, str]]:
     return [(column.header, f"{cell.text} %{cell.n_text}") for column, cell in best]
 
 
-def _verdicts(tests: list[Tests]) -> list[tuple[str, list[str]]]:
+def _verdicts(tests: list[Tests]) -> list[tuple[str, str]]:
     if not tests:
         return []
     words = {"better": "Better than", "worse": "Worse than", "undecided": "Not told apart from"}
     return [
-        (text, names)
+        (text, listed(names))
         for verdict, text in words.items()
         if (names := [row.display for row in tests[0].rows if row.verdict == verdict])
     ]

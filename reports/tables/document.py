@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from reports.decisions import NOTE as SEQUENTIAL
 from reports.decisions import decisions
-from reports.names import attack_name, ranking_words, setting
+from reports.names import attack_name, listed, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
 from reports.tables.markdown import code, escape, grid, render
@@ -89,16 +89,16 @@ def _sentence(test: Tests) -> str:
     robust, where = ranking_words(test.measure)
     parts = []
     if named["better"]:
-        parts.append(f"more {robust} than {reference}: {', '.join(named['better'])}")
+        parts.append(f"more {robust} than {reference}: {listed(named['better'])}")
     if named["worse"]:
-        parts.append(f"less {robust} than {reference}: {', '.join(named['worse'])}")
+        parts.append(f"less {robust} than {reference}: {listed(named['worse'])}")
     if named["undecided"]:
-        parts.append(f"not decided against {reference}: {', '.join(named['undecided'])}")
+        parts.append(f"not decided against {reference}: {listed(named['undecided'])}")
     rest = [
         name for verdict, names in named.items() if verdict not in ("better", "worse", "undecided") for name in names
     ]
     if rest:
-        parts.append(f"not testable yet: {', '.join(rest)}")
+        parts.append(f"not testable yet: {listed(rest)}")
     return f"{where}, {'; '.join(parts)} ({test.rule})."
 
 

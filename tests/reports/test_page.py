@@ -10,6 +10,7 @@ import pytest
 import synthetic
 from hand_made import QuickStore, add_study, asked, results_of, trial_hash
 
+from reports import write_reports
 from reports.page.page import write_page
 from reports.protocol import differences
 from reports.tables.paper import paper_tables
@@ -128,6 +129,18 @@ def test_the_page_names_the_attack_of_its_headline_and_tests_the_same(tmp_path):
     text = page_without_autoattack(tmp_path, accuracies, "clean", "pgd-20")
     assert "most robust under PGD-20 is SOVR with 51.4±0.3 %." in text and "under AutoAttack is" not in text
     assert "How sure is that?" in text and "PGD-20: against AT" in text and "Better than AT : SOVR" in text
+
+
+def test_a_name_with_a_comma_is_one_name_among_others(tmp_path):
+    accuracies: dict[str, list[float | None]] = {
+        "at": [0.48, 0.481, 0.482],
+        "sovr": [0.48, 0.483, 0.481],
+        "ovr": [0.481, 0.48, 0.483],
+    }
+    add_study(QuickStore(tmp_path / "store"), "one", accuracies, names={"sovr": "SOVR, tuned"})
+    write_reports(str(tmp_path / "store"), None, tmp_path, figures=False)
+    assert "not decided against AT: OVR, “SOVR, tuned” (" in (tmp_path / "tables.md").read_text("utf-8")
+    assert "Not told apart from AT : OVR, “SOVR, tuned”." in Reader(page_of(tmp_path / "store", tmp_path)).text
 
 
 def test_the_page_calls_no_clean_accuracy_robust(tmp_path):
