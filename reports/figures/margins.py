@@ -34,13 +34,14 @@ class Panel:
 
 
 def draw_logit(study: StudyView) -> tuple[Figure, str]:
-    early = study.kept_epochs
-    panels = _panels(study, [*early, study.checkpoint, "last"], "train_margin")
+    panels = _panels(study, [*study.kept_epochs, study.checkpoint, "last"], "train_margin")
+    drawn = {panel.checkpoint for column in panels for panel in column}
+    upper = [_row(epoch) for epoch in study.kept_epochs if epoch in drawn]
     spans, wide = _spans(panels)
     figure = _histograms(panels, "logit margin loss", spans, wide)
     caption = (
         "Histograms of the logit margin loss on the training set, first seed: on adversarial examples, for standard "
-        f"training on clean images. Upper rows {' and '.join([*map(_row, early), study.checkpoint_name])}, lower rows "
+        f"training on clean images. Upper rows {' and '.join([*upper, study.checkpoint_name])}, lower rows "
         "last epoch. Negative is right; the dashed line is the mean. All panels share one axis"
         + (", but those on grey, which reach far beyond it, have their own" if wide else "")
         + "; the vertical scales differ. The outermost 0.5 % of a method's images stand in the outermost bins."

@@ -233,8 +233,8 @@ def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache:
     decisions = tuple(opened.records(DecisionRecord, paths, skip))
     diagnostics: dict[tuple[str, str], list[str]] = {}
     for entry in found.of(DiagnosticsRecord):
-        _, trial, name = entry.path.split("/")
-        diagnostics.setdefault((trial, name.removesuffix(".json").partition("-")[0]), []).append(entry.path)
+        trial, checkpoint = entry.path.split("/")[1], layout.diagnosed_checkpoint(entry.path)
+        diagnostics.setdefault((trial, checkpoint), []).append(entry.path)
     return ReportData(
         opened,
         manifests,

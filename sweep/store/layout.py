@@ -14,6 +14,7 @@ SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
 _DRIVERS = "drivers-"
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
+_DIAGNOSED = re.compile(r"(epoch-\d+|[a-z_]+)-")
 
 
 def kind_at(path: str) -> str | None:
@@ -126,6 +127,12 @@ def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | 
     radius = f"{'' if norm == 'linf' else f'{norm}-'}{epsilon.replace('/', '_')}"
     settings = f"{radius}-{'all' if images is None else images}"
     return f"{DIAGNOSTICS}/{short(trial)}/{checkpoint}-{settings}.json"
+
+
+def diagnosed_checkpoint(record: str) -> str:
+    """The checkpoint in the path of a diagnostics record; the settings that follow it have dashes too."""
+    match = _DIAGNOSED.match(record.rpartition("/")[2])
+    return match[1] if match else ""
 
 
 def search_record(search: str) -> str:

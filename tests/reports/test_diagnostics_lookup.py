@@ -60,3 +60,19 @@ def test_a_broken_one_does_not_hide_the_others(data):
     found = load(store)
     assert shown(found, trial, study) == (8.0, 10.0)
     assert [problem.path for problem in found.problems] == [broken]
+
+
+def test_the_weights_of_an_epoch_are_found_by_its_number(data):
+    store, study, trial = data
+    write(store, trial, "8/255", None)
+    for number, radius in ((100, "3/255"), (20, "2/255")):
+        summary = {"images_train": 1000.0, "radius": float(radius[0])}
+        add_diagnostics(store, trial, summary, {}, checkpoint=f"epoch-{number}", epsilon=radius)
+    found = load(store)
+    shown = {name: found.diagnostics(trial, name, study) for name in ("epoch-100", "epoch-20", "last", "epoch-1")}
+    assert {name: one and one.summary["radius"] for name, one in shown.items()} == {
+        "epoch-100": 3.0,
+        "epoch-20": 2.0,
+        "last": 8.0,
+        "epoch-1": None,
+    }

@@ -215,6 +215,7 @@ def test_a_figure_of_several_studies_needs_two_and_says_which_are_not_stored(tmp
 
 def test_a_caption_names_the_papers_figure_where_the_paper_has_that_study():
     assert PAPER.figure_number("margin_histograms", RN18) == "(Figures 2, 4 and 8 of the paper.)"
+    assert PAPER.figure_number("margin_histograms", "svhn_rn18") == "(Figures 11 and 12 of the paper.)"
     assert PAPER.figure_number("margin_histograms", "digits") == PAPER.figure_number("hero", RN18) == ""
     assert PAPER.figure_number("toy_trajectories", None) == "(Figure 3(a) of the paper.)"
     known = {figure.name for figure in declared(PAPER)} | {one.name for one in PAPER.together}
@@ -254,6 +255,26 @@ def test_margins_that_are_no_numbers_leave_their_panel_out(tmp_path):
         add_diagnostics(store, trial_hash("synthetic", "ovr", 0), {}, broken, checkpoint=checkpoint)
     figure, _ = margins.draw_logit(view_of(tmp_path))
     assert [title for axis in figure.axes if (title := axis.get_title(loc="left"))] == ["AT"]
+
+
+def test_the_rows_of_the_margins_are_those_of_the_caption(tmp_path):
+    """The paper's histograms of SVHN at epoch 100; a study that asks for them has them once they are measured."""
+    chosen = {label: synthetic.METHODS[label] for label in ("at", "ovr")}
+    store = synthetic.write_store(tmp_path, methods=chosen, seeds=(0,), failed=())
+    manifest = store.manifest("synthetic")
+    asked = {**manifest.study, "evaluation": {**manifest.study["evaluation"], "diagnosed": ["epoch-100"]}}
+    store.write_record(manifest.model_copy(update={"study": asked}))
+    figure, caption = margins.draw_logit(view_of(tmp_path))
+    assert notes(figure) == {"best", "last"} and "Upper rows best epoch on test, lower rows last" in caption
+    arrays = {"train_margin": np.linspace(-2, 1, 50), "train_correct": np.ones(50, bool)}
+    add_diagnostics(store, trial_hash("synthetic", "at", 0), {}, arrays, checkpoint="epoch-100")
+    figure, caption = margins.draw_logit(view_of(tmp_path))
+    assert notes(figure) == {"epoch 100", "best", "last"}
+    assert "Upper rows epoch 100 and best epoch on test, lower rows last" in caption
+
+
+def notes(figure):
+    return {text.get_text().partition("\n")[0] for axis in figure.axes for text in axis.texts}
 
 
 def test_a_legend_is_never_wider_than_its_figure(view):
