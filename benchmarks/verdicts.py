@@ -269,16 +269,20 @@ def claim_cases() -> Iterator[tuple[str, str, Sequence[float], Callable[[list[Sa
     yield "greater, lower", "4 above", (54, 50), one_pair(lambda a, b: rules.differs(a, b, 1))
     not_worse = one_pair(lambda a, b: rules.not_worse(a, b, 1.0))
     yield "not worse (1)", "1 below", (49, 50), not_worse
+    yield "not worse (1)", "half a point below", (49.5, 50), not_worse
     yield "not worse (1)", "equal", (50, 50), not_worse
     yield "not worse (1)", "4 above", (54, 50), not_worse
+    yield "not worse (1)", "5 below", (45, 50), not_worse
     same = one_pair(lambda a, b: rules.same(a, b, 0.1))
     yield "same (10 %)", "10 % apart", (55, 50), same
     yield "same (10 %)", "equal", (50, 50), same
+    yield "same (10 %)", "20 % apart", (60, 50), same
     in_range = one_pair(lambda a, b: rules.in_range(a, b, 5.0, 13.0))
     yield "range 5 to 13", "at its end", (55, 50), in_range
     yield "range 5 to 13", "in its middle", (59, 50), in_range
     gain = one_pair(lambda a, b: rules.gain_in_range(a, b, 5.0, 13.0))
     yield "gain in range 5 to 13", "no gain", (50, 50), gain
+    yield "gain in range 5 to 13", "2 below its end", (53, 50), gain
     yield "gain in range 5 to 13", "at its end", (55, 50), gain
     yield "gain in range 5 to 13", "in its middle", (59, 50), gain
     yield "rising, falling", "six equal", (50,) * 6, lambda samples: rules.trend(samples, 1)

@@ -15,7 +15,7 @@ from reports.measures import DIAGNOSTICS, in_norm, measure_in, no_ball
 from reports.papers import load as load_paper
 from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
-from reports.planned import Planned
+from reports.planned import Planned, statuses_together
 from reports.scores import Score, Scores
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
@@ -249,7 +249,7 @@ class Results:
         rounding = rounding or Rounding()
         if label is None:
             return TableCell(key, rounding=rounding)
-        seeds = self.seeds(key.study, label)
+        seeds, statuses = self.seeds(key.study, label), self.statuses(key, label)
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}
@@ -267,8 +267,8 @@ class Results:
             Sample.of([values[seed] for seed in sorted(values)]) if values else None,
             planned=0 if of_training and self.from_outside(key.study, label) else len(seeds),
             warned=warned,
-            collapsed=sum(planned.status == "collapsed" for planned in seeds),
-            failed=sum(planned.status == "failed" for planned in seeds),
+            collapsed=statuses.count("collapsed"),
+            failed=statuses.count("failed"),
             near_chance=sum(self.near_chance(key.study, one.trial, checkpoint) for one in seeds if one.seed in values),
             seeds=tuple(sorted(values)),
             label=label,
@@ -310,6 +310,11 @@ class Results:
             found = classes is not None and clean is not None and near_chance(clean / 100, classes)
             self._near_chance[study, trial, checkpoint] = found
         return self._near_chance[study, trial, checkpoint]
+
+    def statuses(self, key: Key, label: str) -> list[str]:
+        """Of each planned seed; a ratio needs two trainings of it."""
+        seeds, ratio = self.seeds(key.study, label), self.paper.margin_ratio if key.measure == "margin_ratio" else None
+        return statuses_together(seeds, seeds if ratio is None else self.seeds(key.study, ratio.under.label))
 
     def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
         """Of the label's mean margin loss to that of the paper's reference with the same seed."""

@@ -141,6 +141,6 @@ def corrected(parts: Sequence[Part], needs: str) -> tuple[Part, ...]:
         decisive = ("does not hold",) if needs == "all" else ("holds", "does not hold")
         if p is not None and part.verdict in decisive:
             verdict = part.verdict if p < ALPHA else "undecided"
-            part = replace(part, verdict=verdict, evidence=f"{part.evidence}, {p_text(p)} after Holm over the parts")
+            part = replace(part, verdict=verdict, tested=f"{part.tested}, {p_text(p)} after Holm over the parts")
         corrected.append(part)
     return tuple(corrected)

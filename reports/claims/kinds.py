@@ -10,7 +10,7 @@ import numpy as np
 
 from reports.claims.calculations import CALCULATIONS
 from reports.claims.margins import PROMINENCE
-from reports.claims.question import Part, Question, listed
+from reports.claims.question import Part, Question
 from reports.claims.rules import (
     NOTHING,
     Decision,
@@ -28,16 +28,23 @@ from reports.statistics import ALPHA, Sample, compare
 from reports.tables.table import p_text, signed
 
 
-def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Decision]) -> list[Part]:
+def _pairs(question: Question, judge_pair: Callable[[Sample, Sample], Decision], to: str | None = None) -> list[Part]:
+    """Each first against each second, by the measure or by what is lost from it `to` another."""
     parts = []
     for first in question.labels("first"):
         for second in question.labels("second"):
-            one, two = question.sample(first), question.sample(second)
+            asked = question.with_shared([first, second], to)
+            measure = asked.measures[0]
+            one, two = (
+                asked.sample(label) if to is None else asked.combined(label, measure, to, -1)
+                for label in (first, second)
+            )
+            before = f"loss from {measure} to {to}: " if to else f"{measure}: " if asked is not question else ""
             if one is None or two is None:
-                parts += question.missing([first] * (one is None) + [second] * (two is None))
+                parts += asked.missing([first] * (one is None) + [second] * (two is None), before=before)
             else:
-                decision = _with_numbers(question, first, second, one, two, judge_pair(one, two))
-                parts.append(question.part([first, second], decision))
+                decision = _with_numbers(asked, first, second, one, two, judge_pair(one, two), before)
+                parts.append(asked.part([first, second], decision))
     return parts
 
 
@@ -52,29 +59,33 @@ def _with_numbers(
 def _extreme(question: Question, direction: int) -> list[Part]:
     """`first` against each of the others, by every measure of the claim."""
     parts = []
-    for measure in [None, *question.entry.get("also", [])]:
-        (first,) = question.labels("first")
-        one = question.sample(first, measure)
-        rivals = {label: question.sample(label, measure) for label in question.labels("second")}
+    (first,) = question.labels("first")
+    asked = question.with_shared([first, *question.labels("second")])
+    several = asked is not question or "also" in question.entry
+    for measure in [asked.measures[0], *question.entry.get("also", [])]:
+        one = asked.sample(first, measure)
+        rivals = {label: asked.sample(label, measure) for label in question.labels("second")}
         known = {label: sample for label, sample in rivals.items() if sample is not None}
         if one is None or not known:
-            parts += question.missing([first] if one is None else list(rivals))
+            parts += asked.missing([first] * (one is None) + list(rivals) * (not known), measure)
         else:
-            lacking = [question.name(label) for label in rivals if label not in known]
-            decision = _against_all(question, first, one, known, direction)
-            parts.append(question.part([first, *known], _without(decision, lacking)))
+            lacking = [asked.lacking_name(label, measure) for label in rivals if label not in known]
+            decision = _against_all(asked, first, one, known, direction, f"{measure}: " if several else "")
+            parts.append(asked.part([first, *known], _without(decision, lacking)))
     return parts
 
 
-def _against_all(question: Question, first: str, one: Sample, rivals: dict[str, Sample], direction: int) -> Decision:
+def _against_all(
+    question: Question, first: str, one: Sample, rivals: dict[str, Sample], direction: int, before: str
+) -> Decision:
     decision, place = best(one, list(rivals.values()), direction)
     hardest = list(rivals)[place]
     untested = [question.name(label) for label, sample in rivals.items() if compare(one, sample).welch is None]
-    before = f"hardest of {len(rivals)} rivals: " if len(rivals) > 1 else ""
+    before += f"hardest of {len(rivals)} rivals: " if len(rivals) > 1 else ""
     decision = _with_numbers(question, first, hardest, one, rivals[hardest], decision, before)
     if decision.p is None or not untested:
         return decision
-    return decision._replace(evidence=f"{decision.evidence}; no test against {', '.join(untested)}")
+    return decision._replace(remarks=(*decision.remarks, f"no test against {', '.join(untested)}"))
 
 
 def _without(decision: Decision, lacking: Sequence[str]) -> Decision:
@@ -82,33 +93,16 @@ def _without(decision: Decision, lacking: Sequence[str]) -> Decision:
     if not lacking:
         return decision
     verdict: Verdict = "undecided" if decision.verdict == "holds" else decision.verdict
-    return decision._replace(verdict=verdict, evidence=f"{decision.evidence}; without {', '.join(lacking)}")
-
-
-def _drop(question: Question) -> list[Part]:
-    parts = []
-    to = question.entry["to"]
-    for first in question.labels("first"):
-        (second,) = question.labels("second")
-        for measure in listed(question.entry["measure"]):
-            one = question.combined(first, measure, to, -1)
-            two = question.combined(second, measure, to, -1)
-            if one is not None and two is not None:
-                before = f"loss from {measure} to {to}: "
-                decision = _with_numbers(question, first, second, one, two, differs(one, two, 1), before)
-                parts.append(question.part([first, second], decision))
-                break
-        else:
-            parts += question.missing([first, second])
-    return parts
+    return decision._replace(verdict=verdict, remarks=(*decision.remarks, f"without {', '.join(lacking)}"))
 
 
 def _range(question: Question) -> list[Part]:
     labels = [label for role in ("first", "second") if role in question.entry for label in question.labels(role)]
+    question = question.with_shared(labels)
     samples = [question.sample(label) for label in labels]
     known = [sample for sample in samples if sample is not None]
     if len(known) < len(labels):
-        return question.missing(labels)
+        return question.missing([label for label, sample in zip(labels, samples, strict=True) if sample is None])
     one, two = known[0], known[1] if len(known) > 1 else None
     if two is None:
         shown = f"{one.mean:.2f}"
@@ -135,7 +129,9 @@ def _measures(question: Question, direction: int) -> list[Part]:
 
 def _least(question: Question) -> list[Part]:
     broken, checked, lacking = [], 0, 0
-    for label in question.entry["series"]:
+    series = [str(label) for label in question.entry["series"]]
+    question = question.with_shared(series)
+    for label in series:
         base = question.sample(label)
         for attack in question.entry["to"]:
             other = question.sample(label, str(attack))
@@ -146,26 +142,28 @@ def _least(question: Question) -> list[Part]:
             if other.mean < base.mean:
                 broken.append(f"{question.name(label)} {attack} {question.text(other)} < {question.text(base)}")
     if not checked:
-        return question.missing([str(label) for label in question.entry["series"]])
+        return question.missing(series)
     evidence = f"{checked} comparisons" + (f"; against it: {'; '.join(broken)}" if broken else ", none against it")
     decision = Decision("does not hold" if broken else "holds", evidence)
-    return [question.part(question.entry["series"], _without(decision, [f"{lacking} others"] if lacking else []))]
+    return [question.part(series, _without(decision, [f"{lacking} others"] if lacking else []))]
 
 
 def _anticorrelated(question: Question) -> list[Part]:
     from scipy.stats import spearmanr
 
-    pairs = [
-        (question.sample(label), question.sample(label, question.entry["to"])) for label in question.entry["series"]
-    ]
-    known = [(one.mean, two.mean) for one, two in pairs if one is not None and two is not None]
+    series = [str(label) for label in question.entry["series"]]
+    question = question.with_shared(series)
+    pairs = {label: (question.sample(label), question.sample(label, str(question.entry["to"]))) for label in series}
+    known = {label: (one.mean, two.mean) for label, (one, two) in pairs.items() if one is not None and two is not None}
+    lacking = [label for label in series if label not in known]
     if len(known) < 5:
-        return question.missing([str(label) for label in question.entry["series"]])
-    result = spearmanr(*np.array(known).T)
+        return question.missing(lacking)
+    result = spearmanr(*np.array(list(known.values())).T)
     rho, p = float(result.statistic), float(result.pvalue)
     verdict: Verdict = "undecided" if not p < ALPHA else "holds" if rho < 0 else "does not hold"
-    evidence = f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}"
-    return [question.part(question.entry["series"], Decision(verdict, evidence, p if p == p else None))]
+    evidence = f"Spearman's ρ = {rho:.2f} over {len(known)} methods, p = {p_text(p)}".replace("= <", "< ")
+    decision = Decision(verdict, evidence, p if p == p else None)
+    return [question.part(list(known), _without(decision, list(map(question.lacking_name, lacking))))]
 
 
 def _calculation(question: Question) -> list[Part]:
@@ -197,17 +195,17 @@ KINDS: dict[str, Kind] = {
     "not_worse": Kind(
         lambda question: _pairs(question, partial(not_worse, within=question.entry["within"])),
         "Holds if the 95 % interval of the difference lies above −{within} (percentage points, a margin of ours), does "
-        "not hold if the first is significantly lower.",
+        "not hold if it lies below.",
     ),
     "not_less": Kind(
         lambda question: _pairs(question, partial(not_less, share=question.entry["within"])),
         "Holds if the 95 % interval of the difference lies above −{within:.0%} of the second's mean (a margin of "
-        "ours), does not hold if the first is significantly lower.",
+        "ours), does not hold if it lies below.",
     ),
     "same": Kind(
         lambda question: _pairs(question, partial(same, share=question.entry["within"])),
         "Holds if the 95 % interval of the difference lies within ±{within:.0%} of the second's mean (a margin of "
-        "ours), does not hold if the difference is significant.",
+        "ours), does not hold if it lies outside.",
     ),
     "highest": Kind(
         lambda question: _extreme(question, 1),
@@ -220,7 +218,8 @@ KINDS: dict[str, Kind] = {
         "rivals).",
     ),
     "drop": Kind(
-        _drop, "Holds if the first loses significantly more than the second, does not hold if significantly less."
+        lambda question: _pairs(question, partial(differs, direction=1), str(question.entry["to"])),
+        "Holds if the first loses significantly more than the second, does not hold if significantly less.",
     ),
     "range": Kind(
         _range,
@@ -231,8 +230,8 @@ KINDS: dict[str, Kind] = {
         lambda question: _pairs(
             question, partial(gain_in_range, low=question.entry["low"], high=question.entry["high"])
         ),
-        "Holds if the first is significantly higher than the second and the 95 % interval of the gain meets the "
-        "claimed range ({low} to {high}, whose ends are themselves measured), does not hold if it lies outside.",
+        "Holds if the first is significantly higher than the second by a gain inside the claimed range ({low} to "
+        "{high}, whose ends are themselves measured), does not hold if the 95 % interval of the gain lies outside.",
     ),
     "not_monotone": Kind(
         not_monotone,

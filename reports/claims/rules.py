@@ -23,6 +23,7 @@ class Decision(NamedTuple):
     verdict: Verdict
     evidence: str
     p: float | None = None  # behind the verdict; None where no test was made
+    remarks: tuple[str, ...] = ()  # what else is to be known: they stand after all that was tested
 
 
 def differs(one: Sample, two: Sample, direction: int) -> Decision:
@@ -32,13 +33,11 @@ def differs(one: Sample, two: Sample, direction: int) -> Decision:
 
 
 def not_worse(one: Sample, two: Sample, within: float) -> Decision:
-    """Significantly above `two` less the margin, and not significantly below `two`."""
-    result = compare(one, two)
-    if _by_sign(result, 1) == "does not hold":
-        return Decision("does not hold", shown(result), result.welch)
+    """Significantly above `two` less the margin; refuted only below it: what lies within it counts as not worse."""
     above = _beyond(one, two, -within)
-    evidence = shown(result) + _interval(result)
-    return Decision("holds" if _by_sign(above, 1) == "holds" else "undecided", evidence, above.welch)
+    against = "" if above.welch is None else f", {_p(above.welch)} against {-within:.3g}"
+    result = compare(one, two)
+    return Decision(_by_sign(above, 1), shown(result) + _interval(result) + against, above.welch)
 
 
 def not_less(one: Sample, two: Sample, share: float) -> Decision:
@@ -47,27 +46,24 @@ def not_less(one: Sample, two: Sample, share: float) -> Decision:
 
 
 def same(one: Sample, two: Sample, share: float) -> Decision:
-    """The 95 % interval of the difference lies within this share of `two`, and the difference is not significant."""
-    result = compare(one, two)
-    if result.significant:
-        return Decision("does not hold", shown(result), result.welch)
-    margin = share * abs(two.mean)
+    """The 95 % interval of the difference lies within this share of `two`; refuted if it lies outside."""
+    result, margin = compare(one, two), share * abs(two.mean)
     verdict, p = _between(one, two, -margin, margin)
-    return Decision("holds" if verdict == "holds" else "undecided", shown(result) + _interval(result), p)
+    return Decision(verdict, shown(result) + _interval(result), p)
 
 
 def in_range(one: Sample, two: Sample | None, low: float, high: float) -> Decision:
     """`one`, or its difference to `two`, by its 95 % interval."""
     result = compare(one, two or NOTHING)
     if result.low is None or result.high is None:
-        side = "inside" if low <= round(result.difference, 6) <= high else "outside"
+        side = "inside" if _inside(result.difference, low, high) else "outside"
         return Decision("undecided", f"{side} the range, but no spread is known, so no test")
     verdict, p = _between(one, two or NOTHING, low, high)
     return Decision(verdict, _interval(result).removeprefix(", "), p)
 
 
 def gain_in_range(one: Sample, two: Sample, low: float, high: float) -> Decision:
-    """Significantly above `two`, by an amount whose 95 % interval meets the range.
+    """Significantly above `two`, by an amount inside the range; refuted if its 95 % interval lies outside.
 
     The ends of such a range are themselves measured gains: no interval around them lies inside it.
     """
@@ -76,7 +72,8 @@ def gain_in_range(one: Sample, two: Sample, low: float, high: float) -> Decision
     outside, p = _between(one, two, low, high)
     if outside == "does not hold":
         return Decision("does not hold", evidence, p)
-    return Decision("holds" if _by_sign(result, 1) == "holds" else "undecided", evidence, result.welch)
+    holds = _by_sign(result, 1) == "holds" and _inside(result.difference, low, high)
+    return Decision("holds" if holds else "undecided", evidence, result.welch)
 
 
 def turns(samples: Sequence[Sample]) -> Decision:
@@ -160,6 +157,11 @@ def _between(one: Sample, two: Sample, low: float, high: float) -> tuple[Verdict
     inside = _by_sign(above, 1) == _by_sign(below, -1) == "holds"
     known = [bound.welch for bound in (above, below) if bound.welch is not None]
     return ("holds" if inside else "undecided"), max(known, default=None)
+
+
+def _inside(difference: float, low: float, high: float) -> bool:
+    """Differences of printed means are not exact in their last bits."""
+    return low <= round(difference, 6) <= high
 
 
 def _smallest_contrary(results: Sequence[Comparison], direction: int) -> float | None:

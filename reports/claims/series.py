@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.claims.question import Part, Question, listed
+from reports.claims.question import Part, Question
 from reports.claims.rules import Decision, Verdict, trend, turns
 from reports.statistics import Sample
 
 
 def along(question: Question, direction: int) -> list[Part]:
     series = [str(label) for label in question.entry["series"]]
+    question = question.with_shared(series)
     samples = [question.sample(label) for label in series]
     lacking = [label for label, sample in zip(series, samples, strict=True) if sample is None]
     known = [sample for sample in samples if sample is not None]
@@ -22,6 +23,7 @@ def along(question: Question, direction: int) -> list[Part]:
 
 def not_monotone(question: Question) -> list[Part]:
     series = [str(label) for label in question.entry["series"]]
+    question = question.with_shared(series)
     samples = {label: question.sample(label) for label in series}
     known = [sample for sample in samples.values() if sample is not None]
     if len(known) < len(series):
@@ -37,7 +39,7 @@ def falling_attack(question: Question) -> list[Part]:
         found = [question.sample(label, str(attack)) for attack in question.entry["series"]]
         known = [sample for sample in found if sample is not None]
         if len(known) < len(found):
-            parts += question.missing([label])
+            parts += question.missing([label], str(question.entry["series"][0]))
         else:
             decision = _steps(question, known, -1)
             evidence = f"{question.name(label)}: {decision.evidence}"
@@ -56,11 +58,12 @@ def peaks(question: Question) -> list[Part]:
     parts = []
     for expected in question.entry["expected"]:
         wanted, checkpoint = int(expected["peaks"]), str(expected["checkpoint"])
-        asked = replace(question, entry={**question.entry, "checkpoint": checkpoint, "measure": "margin_peaks"})
-        for label in map(str, listed(expected["first"])):
+        one = {"first": expected["first"], "checkpoint": checkpoint, "measure": "margin_peaks"}
+        asked = replace(question, entry={**question.entry, **one})
+        for label in asked.labels("first"):
             sample = asked.sample(label)
             if sample is None:
-                parts += question.missing([label])
+                parts += asked.missing([label])
             else:
                 counts = ", ".join(f"{count:.0f}" for count in sample.values)
                 evidence = f"{question.name(label)}, {checkpoint}: peaks by seed {counts}, claimed {wanted}"

@@ -23,6 +23,8 @@ class Seeds(NamedTuple):
     planned: int
     collapsed: int = 0
     failed: int = 0
+    near_chance: int = 0  # among the used ones
+    unmeasured: int = 0  # trained, but without this number
 
     @property
     def lost(self) -> bool:
@@ -30,14 +32,16 @@ class Seeds(NamedTuple):
         return self.collapsed + self.failed > 0
 
     @property
+    def all_lost(self) -> bool:
+        """Whether seeds that collapsed or failed are all that is known of it; a measure not taken loses nothing."""
+        return self.lost and not self.used and not self.unmeasured
+
+    @property
     def text(self) -> str:
-        """Empty where all are in it."""
-        if self.used == self.planned:
-            return ""
-        gone = [f"{self.collapsed} collapsed ‡"] * (self.collapsed > 0) + [f"{self.failed} failed §"] * (
-            self.failed > 0
-        )
-        return ", ".join([f"n = {self.used} of {self.planned}", *gone])
+        """Empty where all are in it and learned something."""
+        n = [] if self.used == self.planned else [f"n = {self.used} of {self.planned}"]
+        counts = ((self.collapsed, "collapsed ‡"), (self.failed, "failed §"), (self.near_chance, "near chance ≈"))
+        return ", ".join([*n, *(f"{count} {words}" for count, words in counts if count)])
 
 
 class Source(Protocol):
@@ -102,8 +106,11 @@ class Ours:
 
     def seeds(self, key: Key) -> Seeds | None:
         cell = self._cell(key)
+        if not cell.planned:
+            return None
         used = cell.sample.n if cell.sample is not None else 0
-        return Seeds(used, cell.planned, cell.collapsed, cell.failed) if cell.planned else None
+        done = self.results.statuses(cell.key, cell.label).count("done")
+        return Seeds(used, cell.planned, cell.collapsed, cell.failed, cell.near_chance, done - used)
 
     def sample(self, key: Key) -> Sample | None:
         return self._cell(key).sample

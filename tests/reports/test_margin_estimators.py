@@ -9,6 +9,7 @@ from reports.claims.sources import Ours
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
 from reports.margins import MARGIN_NOTES
+from reports.planned import Planned, statuses_together
 from reports.tables.table import Key
 
 STUDY = "trajectories_cifar10_rn18"
@@ -19,12 +20,13 @@ def store(tmp_path):
     return QuickStore(tmp_path / "store")
 
 
-def measured(store, known, training, **evaluation):
+def measured(store, known, training, lost=None, **evaluation):
     """Margins of two labels: each value is (label, seed) -> margin."""
-    study = {"evaluation": evaluation}
-    trials = add_study(store, STUDY, {"at": [0.5] * 3, "ovr": [0.5] * 3}, study=study)
+    study, lost = {"evaluation": evaluation}, lost or {}
+    trials = add_study(store, STUDY, {"at": [0.5] * 3, "ovr": [0.5] * 3}, study=study, statuses=lost)
     for place, trial in trials.items():
-        add_trial(store, trial, curve=[{"epoch": 0, "train_margin": training.get(place)}])
+        state = {"status": lost[place], "reason": "loss became NaN"} if place in lost else {}
+        add_trial(store, trial, curve=[{"epoch": 0, "train_margin": training.get(place)}], **state)
         if place in known:
             add_diagnostics(store, trial, {"train_margin_mean": known[place]})
     return results_of(store)
@@ -67,6 +69,20 @@ def test_a_claim_about_margins_says_how_they_were_measured(store, asked):
     (part,) = [one for one in claim.parts if one.where == STUDY]
     assert part.verdict == "holds"
     assert ("after training" in part.evidence, "during training" in part.evidence) == (asked, not asked)
+
+
+def test_a_ratio_has_lost_the_seeds_of_both_its_trainings(store):
+    known = {(label, seed): (-3.6 if label == "ovr" else -2.0) * (1 + 0.002 * seed) for label, seed in ALL}
+    lost = {("at", 2): "collapsed"}
+    results = measured(store, {}, known, lost, suite="main")
+    cell = results.cell(Key(STUDY, "ovr", "margin_ratio", None, "last"))
+    assert (cell.sample.n, cell.collapsed, cell.failed, cell.marks) == (2, 1, 0, "‡")
+    (claim,) = [one for one in judge(Ours(results)) if one.id == "ovr-ratio"]
+    (part,) = [one for one in claim.parts if one.where == STUDY]
+    assert part.verdict == "undecided" and part.evidence.endswith("; OVR / AT n = 2 of 3, 1 collapsed ‡")
+    both = [Planned(seed, "", status, {}) for seed, status in enumerate(["done", "missing", "failed", "done"])]
+    base = [Planned(seed, "", status, {}) for seed, status in enumerate(["done", "collapsed", "collapsed"])]
+    assert statuses_together(both, base) == ["done", "collapsed", "failed", "missing"]
 
 
 @pytest.mark.parametrize("diagnostics", [False, True])
