@@ -73,10 +73,10 @@ class Versus:
 
     @property
     def name(self) -> str:
-        """With n where it is not the planned one, and the marks of lost seeds."""
-        sample, lost = self.cell.sample, self.cell.lost
+        """With n where it is not the planned one, and the marks of seeds that are lost or near chance."""
+        sample = self.cell.sample
         n = f" (n={sample.n})" if sample is not None and (sample.n != self.cell.planned or sample.n == 1) else ""
-        return self.display + "".join(sign for sign in self.cell.marks if lost and sign in "‡§") + n
+        return self.display + "".join(sign for sign in self.cell.marks if sign in "‡§≈") + n
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,25 @@ class Tests:
         if not known:
             return None
         least, middle, most = (known[place] for place in (0, len(known) // 2, -1))
-        samples = [row.cell.sample for row in self.rows if row.detectable is not None]
-        n = Counter(sample.n for sample in samples if sample is not None).most_common()[0][0]
         tests = len(known)
         over = f"over {tests} comparisons" if tests > 1 else "over one comparison"
         by = f"Welch after Holm {over}" if self.fixed else f"T3 among {tests + 1} methods"
         between = "" if tests == 1 else f" (median over the methods; {least:.1f} to {most:.1f})"
         return (
-            f"With n = {n} and the spreads seen here, a true difference to {self.reference_display} must be about "
-            f"{middle:.1f} points{between} for the verdict of this table ({by}) to find it in 4 of 5 repetitions."
+            f"With {self._seeds} and the spreads seen here, a true difference to {self.reference_display} must be "
+            f"about {middle:.1f} points{between} for the verdict of this table ({by}) to find it in 4 of 5 repetitions."
         )
+
+    @property
+    def _seeds(self) -> str:
+        """Of what can be tested; one n is named only where all have it."""
+        samples = [row.cell.sample for row in self.rows if row.detectable is not None]
+        ns = sorted({sample.n for sample in samples if sample is not None})
+        base = self.reference_cell.sample.n if self.reference_cell.sample is not None else 0
+        if ns == [base]:
+            return f"n = {base}"
+        others = str(ns[0]) if len(ns) == 1 else f"{ns[0]} to {ns[-1]}"
+        return f"the present seeds (n = {base} of {self.reference_display} against {others})"
 
 
 def study_tests(results: Results, study: str, measure: str = "autoattack", *, everyone: bool = False) -> list[Tests]:
@@ -228,14 +237,19 @@ def over_images(first: SeedVerdicts, second: SeedVerdicts) -> OverImages | None:
 
 
 def advice(data: ReportData, test: Tests, row: Versus) -> str | None:
-    """What would settle an undecided comparison, with the command; None where nothing is undecided.
+    """What would settle an undecided comparison, with the command; None where nothing is undecided or no test is
+    possible. Lost seeds of what looks better leave it undecided whatever n is.
 
     The command is not one for so many more seeds: whoever adds seeds because a test has not decided yet, and then looks
     at the same test again, errs in twice as many cases as it says.
     """
-    if row.comparison.significant is not False:
+    if row.verdict != "undecided":
         return None
     names = f"{row.display} against {test.reference_display}"
+    if row.shaky:
+        ahead = row.comparison.difference > 0
+        better, cell = (row.display, row.cell) if ahead else (test.reference_display, test.reference_cell)
+        return f"{names}: {_lost_words(better, cell)}"
     if row.needed is None:
         return (
             f"{names}: too close for seeds to decide; if means and spreads stay as observed, even {MOST_SEEDS} per "
@@ -244,11 +258,22 @@ def advice(data: ReportData, test: Tests, row: Versus) -> str | None:
     present = min(row.cell.sample.n if row.cell.sample else 0, test.reference_cell.sample.n)  # type: ignore[union-attr]
     more = row.needed - present
     higher, lower = (row.label, test.reference) if row.comparison.difference > 0 else (test.reference, row.label)
-    command = data.decide_command(test.study, f"{higher} > {lower}")
+    if row.cell.lost or test.reference_cell.lost:
+        command = "the test that allows to look after every seed does not allow for lost ones."
+    else:
+        decide = data.decide_command(test.study, f"{higher} > {lower}")
+        command = f"by a test that allows to look after every seed: `{decide}`"
     return (
         f"{names}: if means and spreads stay as observed, about {more} more {'seed' if more == 1 else 'seeds'} would "
-        f"decide this in 4 of 5 repetitions; by a test that allows to look after every seed: `{command}`"
+        f"decide this in 4 of 5 repetitions; {command}"
     )
+
+
+def _lost_words(name: str, cell: TableCell) -> str:
+    counts = ((cell.collapsed, "collapsed"), (cell.failed, "failed"))
+    lost = " and ".join(f"{count} of {name}'s seeds {what}" for count, what in counts if count)
+    retried = "" if cell.collapsed else ", running the failed ones again does"
+    return f"undecided because {lost}; while {name} looks better no number of further seeds changes that{retried}."
 
 
 def seeds_command(data: ReportData, study: str, labels: list[str], seeds: list[int], *words: str) -> str:

@@ -185,7 +185,7 @@ def summary(results: Results, study: str, main: Table | None, tests: list[Tests]
 def _winners(main: Table) -> list[tuple[str, str]]:
     """The best of the main table's first row, with another n than the usual; a single method is no winner."""
     best = [pair for pair in zip(main.columns, main.blocks[0].rows[0].cells, strict=True) if pair[1].best]
-    return [(column.header, f"{cell.text} %{cell.n_text}") for column, cell in best]
+    return [(column.header, f"{cell.text} %{cell.marks}{cell.n_text}") for column, cell in best]
 
 
 def _verdicts(tests: list[Tests]) -> list[tuple[str, str]]:

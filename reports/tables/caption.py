@@ -94,6 +94,8 @@ def reading_notes(table: Table) -> list[str]:
         notes.append(f"Bold: the {table.best} mean of its {family}.")
     if any(cell.tied for cell in table.cells()):
         notes.append(f"Underlined: not significantly different from it ({DECISION.format(family=family)}).")
+        if any(cell.tied and cell.against_best and cell.against_best.significant for cell in table.cells()):
+            notes.append("Where the best has lost seeds (‡, §), whatever was tested is underlined: nothing is decided.")
     elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
         others = "All others that were tested" if untested else "All others"
         notes.append(f"{others} differ significantly from it ({DECISION.format(family=family)}).")

@@ -56,7 +56,7 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
 
 
 def _winner(name: str, cell: TableCell) -> str:
-    return f"**{escape(name)}** {cell.text}{cell.n_text}"
+    return f"**{escape(name)}** {cell.text}{cell.marks}{cell.n_text}"
 
 
 def _lead(results: Results, tests: list[Tests]) -> str:
@@ -68,9 +68,10 @@ def _lead(results: Results, tests: list[Tests]) -> str:
         return f"the best is {results.paper.display(against.reference)} itself"
     row = against.rows[best_index(one.cell.sample for one in against.rows) or 0]
     p = row.comparison.deciding
-    return f"{signed(row.comparison.difference)} points" + (
-        "" if p is None else f", p = {p_text(p)}".replace("= <", "< ")
-    )
+    told = f", p = {p_text(p)}".replace("= <", "< ")
+    if row.shaky:
+        told = ", undecided: lost seeds"
+    return f"{signed(row.comparison.difference)} points{'' if p is None else told}"
 
 
 def _headlines(tests: dict[str, list[Tests]]) -> list[str]:

@@ -49,7 +49,7 @@ class TableCell:
     label: str = ""  # the study's label behind the values, "" for a printed cell
     printed: str = ""  # as another source printed it; shown instead of our own rounding
     best: bool = False
-    tied: bool = False  # not significantly different from the best
+    tied: bool = False  # a test does not tell it from the best
     against_best: Comparison | None = None
     departs: tuple[str, ...] = ()  # settings other than the paper's, in words; only a table of the paper asks
     rounding: Rounding = field(default_factory=lambda: Rounding())
@@ -250,13 +250,21 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     for cell, comparison in zip(cells, comparisons, strict=True):
         # Equal means are all the best, as in the paper; the p-value column of a tie would be 1.
         is_best = cell.sample is not None and winner is not None and same_mean(cell.sample.mean, winner.mean)
-        tied = comparison is not None and not is_best and comparison.significant is False
+        tied = comparison is not None and not is_best and _open(comparison, cells[index])
         marked.append(replace(cell, best=is_best, tied=tied, against_best=comparison))
     return marked
 
 
+def _open(comparison: Comparison, best: TableCell) -> bool:
+    """A best with lost seeds looks better than it is: nothing is told from it."""
+    return comparison.significant is False or (comparison.significant is True and best.lost > 0)
+
+
 def signed(value: float, places: int = 1) -> str:
-    """With its sign, and never as -0.0."""
+    """With its sign; what would round to 0.0 shows its first digit: an interval from -0.03 contains 0, one from +0.03
+    does not."""
+    if NO_SPREAD < abs(value) and not round(value, places):
+        places = -math.floor(math.log10(abs(value)))
     return f"{round(value, places) + 0.0:+.{places}f}"
 
 

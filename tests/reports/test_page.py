@@ -155,12 +155,12 @@ def test_the_page_underlines_nothing_that_no_test_compared(tmp_path):
     assert "number best" in page and "number tied" not in page and "No test was possible" in page
 
 
-def test_a_difference_that_rounds_to_zero_has_no_minus_sign(tmp_path):
+def test_a_difference_that_rounds_to_zero_shows_its_first_digit(tmp_path):
     store = QuickStore(tmp_path / "store")
     # 0.03 points between the means.
     add_study(store, "one", {"at": [0.480, 0.482, 0.478], "sovr": [0.480, 0.482, 0.477]})
     page = page_of(tmp_path / "store", tmp_path)
-    assert ">+0.0</td>" in page and "−0.0<" not in page
+    assert ">−0.03</td>" in page and "−0.0<" not in page
 
 
 def test_failed_trials_are_listed_with_reason_log_and_command(page):

@@ -1,13 +1,14 @@
 """What a study's tests say: which p decides, what n can find, and what lost seeds keep open."""
 
 import pytest
-from hand_made import QuickStore, add_study, results_of
+from hand_made import QuickStore, add_evaluation, add_study, results_of
 from scipy import stats
 
 from reports.power import detectable_difference, t3_critical, welch_critical
-from reports.significance import study_tests
+from reports.significance import advice, study_tests
 from reports.statistics import compare_family, compare_with_best
 from reports.tables import document
+from reports.tables.study import study_tables
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
 
@@ -69,6 +70,60 @@ def test_what_looks_better_with_a_lost_seed_stays_undecided_and_is_marked(store)
     assert rows["ewat"].verdict == "worse"  # what was lost cannot have made it look worse than it is
     text = document.tests_text(test)
     assert "SOVR‡ (n=3)" in text and "EWAT§ (n=3)" in text
+
+
+def test_n_is_named_only_where_all_have_it(store):
+    add_study(store, "digits", {"at": [*AT, 0.481], "sovr": SOVR, "ewat": EWAT})
+    against_at, against_best = study_tests(results_of(store), "digits")
+    assert against_at.can_find.startswith("With the present seeds (n = 4 of AT against 3) and")
+    assert against_best.can_find.startswith("With the present seeds (n = 3 of SOVR against 3 to 4) and")
+    add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT})
+    assert study_tests(results_of(store), "digits")[0].can_find.startswith("With n = 3 and")
+
+
+def test_no_further_seeds_are_advised_where_lost_ones_leave_it_open(store):
+    accuracies = {"at": AT, "sovr": [0.48, 0.50, 0.49, 0.1], "mart": [0.46, 0.47, 0.475], "mail": [0.43, 0.47, 0.49]}
+    add_study(store, "digits", accuracies, statuses={("sovr", 3): "collapsed", ("mail", 2): "failed"})
+    results = results_of(store)
+    against_at, against_best = study_tests(results, "digits")
+    told = {row.label: advice(results.data, against_at, row) for row in against_at.rows}
+    assert told["sovr"] == (
+        "SOVR against AT: undecided because 1 of SOVR's seeds collapsed; while SOVR looks better no number of further "
+        "seeds changes that."
+    )
+    assert "sweep.decide --study digits 'at > mart'" in told["mart"]
+    assert told["mail"].endswith("the test that allows to look after every seed does not allow for lost ones.")
+    assert all("1 of SOVR's seeds collapsed" in advice(results.data, against_best, row) for row in against_best.rows)
+
+
+def test_a_significant_lead_with_lost_seeds_is_named_as_what_stays_open(store):
+    add_study(store, "digits", {"at": AT, "sovr": [*SOVR, 0.1]}, statuses={("sovr", 3): "failed"})
+    results = results_of(store)
+    (test,) = study_tests(results, "digits")
+    (row,) = test.rows
+    assert row.comparison.significant and row.verdict == "undecided"
+    assert advice(results.data, test, row).endswith("changes that, running the failed ones again does.")
+
+
+def test_a_best_with_lost_seeds_is_marked_in_the_overview_and_decides_nothing(store):
+    accuracies = {"at": AT, "sovr": [*SOVR, 0.1], "mart": [0.40, 0.41, 0.405]}
+    add_study(store, "digits", accuracies, statuses={("sovr", 3): "collapsed"})
+    results = results_of(store)
+    tables = {"digits": study_tables(results, "digits")}
+    shown = document.glance(results, tables, {"digits": study_tests(results, "digits")})
+    assert "**SOVR** 49.4±0.3‡" in shown and "+1.4 points, undecided: lost seeds" in shown
+    robust = tables["digits"][0].blocks[0].rows[0].cells
+    others = {cell.label: cell for cell in robust if not cell.best}
+    assert others["mart"].against_best.significant and all(cell.tied for cell in others.values())
+    assert any("nothing is decided" in note for note in tables["digits"][0].notes)
+
+
+def test_a_training_near_chance_is_marked_in_the_tests(store):
+    trials = add_study(store, "digits", {"at": AT, "sovr": SOVR}, clean=0.9)
+    for seed in range(3):
+        add_evaluation(store, trials["sovr", seed], "clean", 0.12, clean=0.12)
+    (test,) = study_tests(results_of(store), "digits")
+    assert [row.name for row in test.rows] == ["SOVR≈"]
 
 
 def test_everyone_can_be_the_reference_and_only_the_baseline_is_tested_by_holm(tmp_path):

@@ -9,7 +9,7 @@ from reports.statistics import Sample
 from reports.store.load import load
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
-from reports.tables.table import Key, Rounding, best_index
+from reports.tables.table import Key, Rounding, best_index, signed
 from trainers.attacks import parse
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
@@ -52,6 +52,15 @@ def test_margins_show_three_digits():
     assert Rounding(0, 3).text(Sample(-0.68, 0.02, 3)) == "-0.68±0.02"
     assert Rounding(0, 3).text(Sample(-2.251, 0.007, 3)) == "-2.251±0.007"
     assert Rounding(0).text(Sample(19.4, 1.2, 3)) == "19±1"
+
+
+def test_a_difference_that_rounds_to_nothing_keeps_its_sign():
+    """An interval from -0.03 contains zero, one from +0.03 does not."""
+    assert [signed(value) for value in (-0.03, 0.03, 0.04999, -0.0004)] == ["-0.03", "+0.03", "+0.05", "-0.0004"]
+    assert [signed(value) for value in (0.0, -0.0, -1e-15, 0.05001, -0.06, 3)] == [
+        *("+0.0", "+0.0", "+0.0", "+0.1", "-0.1", "+3.0")
+    ]
+    assert signed(-0.004, 2) == "-0.004"
 
 
 def test_the_main_table_has_a_column_per_label_and_marks_the_best(store):
