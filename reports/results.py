@@ -51,7 +51,7 @@ class Results:
             study, label, display, method, hyperparameters, seed, trial, status, last_epoch = row
             self.labels[study][label] = display
             self.methods[study, label] = method
-            self.hyperparameters[study, label] = hyperparameters
+            self.hyperparameters[study, label] = hyperparameters or self.hyperparameters.get((study, label), {})
             epoch = last_epoch if isinstance(last_epoch, dict) else {}
             self._planned[study, label].append(Planned(int(seed), trial, status, epoch))
         for study, labels in self.labels.items():

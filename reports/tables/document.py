@@ -207,13 +207,15 @@ def runs_text(results: Results, study: str) -> str:
         counts = Counter(one.status for one in seeds)
         used = results.hyperparameters[study, label]
         values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
+        if counts["waiting"] == len(seeds):
+            values = "chosen by the search"
+        elif label in searched:
+            values += " (searched)"
         recipe = configs[label].recipe if label in configs else None
         rate = recipe.learning_rate if recipe else "–"
         length = "–" if recipe is None else f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs} epochs"
         state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
-        rows.append(
-            [escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state]
-        )
+        rows.append([escape(display), escape(values), str(rate), length, state])
         if counts["failed"]:
             lacking[label] = [one.seed for one in seeds if one.status == "failed"]
     parts = [

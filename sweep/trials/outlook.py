@@ -64,7 +64,10 @@ class Outlook:
 
     def text(self, study: Study) -> str:
         one_of_each = {trial.label: trial for trial in self.trials}  # seeds share their hyperparameters
-        settings = {label: listing.settings(trial.hyperparameters) for label, trial in one_of_each.items()}
+        settings = {
+            label: "chosen by the search" if trial.trial is None else listing.settings(trial.hyperparameters)
+            for label, trial in one_of_each.items()
+        }
         rows = [
             (
                 trial.label,

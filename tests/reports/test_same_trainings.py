@@ -5,6 +5,7 @@ from hand_made import QuickStore, add_study, results_of
 
 from reports import write_reports
 from reports.page.page import summary, write_page
+from reports.page.trials import study_trials
 from reports.significance import study_tests
 from reports.statistics import compare_with_best
 from reports.tables import document
@@ -19,7 +20,7 @@ OWN = "SOVR, searched: the search chose the study's own values: these are the tr
 @pytest.fixture
 def plain(tmp_path):
     store = QuickStore(tmp_path / "plain")
-    add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT})
+    add_study(store, "digits", {"at": AT, "sovr": SOVR, "ewat": EWAT}, hyperparameters={"sovr": {"lam": 0.7}})
     return store
 
 
@@ -91,6 +92,11 @@ def test_a_search_that_is_not_done_or_chose_another_labels_values_is_named_as_wh
     add_searched(plain, "sovr", chose=None)
     results = results_of(plain)
     assert results.same_trainings("digits", "sovr_searched") == "" and len(results.trainings("digits")) == 12
+    trained = document.runs_text(results, "digits").splitlines()
+    line = next(line for line in trained if line.startswith("| SOVR, searched"))
+    assert "| chosen by the search |" in line and "0.7" not in line and "3 waiting" in line
+    shown = next(one for one in study_trials(results, "digits", 0) if one.label == "sovr_searched")
+    assert shown.hyperparameters == "hyperparameters chosen by the search" and "0.7" not in shown.config
     store = QuickStore(tmp_path / "other")
     add_study(store, "digits", {"at": AT, "sovr": SOVR, "zovr": EWAT})
     add_searched(store, "sovr", chose="zovr")  # what the study itself asks for stands for both, wherever it stands

@@ -49,6 +49,15 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     assert [cell.trial is None for cell in cells] == [False] * 6 + [True] * 3
     store = open_store(tmp_path)
     assert plan.chosen_values(study, store) == {}
+    made = plan.manifest(study, cells)  # the study's own values would be taken for what the search chose
+    assert (
+        cells[-1].hyperparameters == made.cells[-1].hyperparameters == {} and made.cells[-4].hyperparameters["M"] == 40
+    )
+    assert made.config_by_label["sovr_searched"].hyperparameters == {}
+    seen = outlook(study, store, cells)
+    assert seen.trials[-1].hyperparameters == {} and seen.trials[-4].hyperparameters["M"] == 40
+    line = next(line for line in seen.text(study).splitlines() if line.startswith("sovr_searched"))
+    assert line.endswith("chosen by the search") and "lam=" not in line
     search = records.search_record(search_id(study, "sovr"), chosen={"M": 20, "lam": 0.2})
     store.write_record(search.model_copy(update={"status": "running"}))
     assert plan.chosen_values(study, store) == {}
