@@ -82,7 +82,7 @@ def recorded() -> dict[str, Any]:
 def record(processes: int) -> None:
     """Trains what is missing of the grid, seed by seed; each training is kept as soon as it is done."""
     import search_spaces
-    from sweep.search.sampling import grid_points
+    from sweep.studies.grid import grid_points
 
     shared = json.loads(config({}, 0).model_dump_json(exclude={"hyperparameters", "seed"}))
     known = recorded()

@@ -13,10 +13,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from sweep.errors import UserError
 from sweep.search.pruning import cut_offs, first_drop, judged, rungs
-from sweep.search.sampling import grid_points
 from sweep.search.search import Search
 from sweep.search.settings import GENERATION, SearchSettings
 from sweep.store.records.search import SearchRecord
+from sweep.studies.grid import grid_points
 from trainers.config import Recipe
 
 SPACE = {"M": IntDistribution(20, 100, step=20), "lam": FloatDistribution(0.2, 1.0, step=0.2)}
