@@ -2,7 +2,7 @@
 
 A point is trained as the study's search would train it, and its kept epoch is attacked with the whole AutoAttack on all
 test images. `recorded/digits_autoattack.json` says with which settings it was made; what was made with others is not
-mixed with what is trained now.
+mixed with what is trained now, but overwritten by it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ SEEDS = (1000, 1001)
 MEASURED = ("margin", "pgd", "clean")  # in every measured epoch, as a search does
 OBJECTIVES = (*MEASURED, "quick")  # of the kept epoch alone: in every one it would cost more than the training
 DRAWS = 2000  # of the bootstrap
+RECORD_HELP = (
+    "train what the recorded grid lacks; where the study's settings are no longer those of its record, the whole grid "
+    "is trained anew, and the first training overwrites the record"
+)
 
 Run = dict[str, Any]  # a curve for each objective, and AutoAttack's accuracies
 Runs = dict[str, dict[str, Run]]  # by point and seed
@@ -82,11 +86,14 @@ def recorded() -> dict[str, Any]:
 def record(processes: int) -> None:
     """Trains what is missing of the grid, seed by seed; each training is kept as soon as it is done."""
     import search_spaces
-    from sweep.search.sampling import grid_points
+    from sweep.studies.grid import grid_points
 
     shared = json.loads(config({}, 0).model_dump_json(exclude={"hyperparameters", "seed"}))
     known = recorded()
-    found: Runs = known["runs"] if known["config"] == shared else {}
+    differing = differing_settings(known["config"], shared)
+    found: Runs = {} if differing else known["runs"]
+    if differing and known["runs"]:
+        print(f"{RECORDED.name} was made with other settings and is begun anew: {'; '.join(differing)}", flush=True)
     tasks = [
         (point, seed)
         for seed in SEEDS
@@ -99,6 +106,17 @@ def record(processes: int) -> None:
             RECORDED.parent.mkdir(exist_ok=True)
             RECORDED.write_text(encoded({"config": shared, "runs": found}))
             print(f"{number} of {len(tasks)}: M, lambda = {name}, seed {seed}", flush=True)
+
+
+def differing_settings(before: Any, now: Any, path: str = "") -> list[str]:
+    """Every setting in which two configurations differ, as `recipe.learning_rate 0.1 -> 0.2`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = [*before, *(name for name in now if name not in before)]
+        parts = [
+            differing_settings(before.get(name), now.get(name), f"{path}.{name}" if path else name) for name in names
+        ]
+        return [one for part in parts for one in part]
+    return [] if before == now else [f"{path} {json.dumps(before)} -> {json.dumps(now)}"]
 
 
 def encoded(content: dict[str, Any]) -> str:

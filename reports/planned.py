@@ -1,8 +1,8 @@
-"""One training that a study consists of, as a report sees it."""
+"""One training that a study consists of, as a report sees it, and labels that consist of the very same ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 LOST = ("collapsed", "failed")
@@ -24,4 +24,18 @@ def statuses_together(one: Iterable[Planned], other: Iterable[Planned]) -> list[
         found.append(
             next((status for status in both if status in LOST), "done" if set(both) == {"done"} else "missing")
         )
+    return found
+
+
+def twins(planned: Mapping[str, Sequence[Planned]], tuned: Container[str]) -> dict[str, str]:
+    """Label -> the one whose very trainings it shows, such as that of a search which chose the study's own values.
+
+    Of such labels the first without a search stands for all. What waits for a search has no trainings yet.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    found = {}
+    for label in sorted(planned, key=lambda one: one in tuned):
+        trials = tuple(one.trial for one in planned[label])
+        if all(trials) and first.setdefault(trials, label) != label:
+            found[label] = first[trials]
     return found

@@ -15,7 +15,7 @@ from reports.measures import DIAGNOSTICS, in_norm, measure_in, no_ball
 from reports.papers import load as load_paper
 from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
-from reports.planned import Planned, statuses_together
+from reports.planned import Planned, statuses_together, twins
 from reports.scores import Score, Scores
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
@@ -44,18 +44,20 @@ class Results:
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self.margins = Margins(data)
         self._near_chance: dict[tuple[str, str, str], bool] = {}
+        self._twins: dict[str, dict[str, str]] = defaultdict(dict)
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
             study, label, display, method, hyperparameters, seed, trial, status, last_epoch = row
             self.labels[study][label] = display
             self.methods[study, label] = method
-            self.hyperparameters[study, label] = hyperparameters
+            self.hyperparameters[study, label] = hyperparameters or self.hyperparameters.get((study, label), {})
             epoch = last_epoch if isinstance(last_epoch, dict) else {}
             self._planned[study, label].append(Planned(int(seed), trial, status, epoch))
         for study, labels in self.labels.items():
             places = {label: self._place(study, label) for label in labels}
             self.labels[study] = {label: labels[label] for label in sorted(labels, key=places.__getitem__)}
+            self._twins[study] = twins({one: self._planned[study, one] for one in labels}, self.searches(study))
 
     @classmethod
     def read(
@@ -157,8 +159,13 @@ class Results:
         """Whether it is a model from elsewhere, of whose training nothing is known."""
         return self.methods[study, label] == OUTSIDE
 
+    def same_trainings(self, study: str, label: str) -> str:
+        """The other label that stands for these very trainings in tests and counts; '' where there is none."""
+        return self._twins[study].get(label, "")
+
     def trainings(self, study: str) -> list[Planned]:
-        own = [label for label in self.labels[study] if not self.from_outside(study, label)]
+        """Each once, whatever labels show it."""
+        own = [one for one in self.labels[study] if not self.from_outside(study, one) and one not in self._twins[study]]
         return [one for label in own for one in self.seeds(study, label)]
 
     def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
@@ -245,13 +252,11 @@ class Results:
     def cell(self, key: Key, rounding: Rounding | None = None) -> TableCell:
         present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
         key = replace(key, study=present)
-        label = self.label_for(key)
-        rounding = rounding or Rounding()
+        label, rounding = self.label_for(key), rounding or Rounding()
         if label is None:
             return TableCell(key, rounding=rounding)
         seeds, statuses = self.seeds(key.study, label), self.statuses(key, label)
-        checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
-        epsilon = key.epsilon or self.epsilon(key.study)
+        checkpoint, epsilon = key.checkpoint or self.shown_checkpoint(key.study), key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}
         warned, of_training = False, key.measure in ("margin", "margin_ratio", *DIAGNOSTICS)
         for planned in seeds:
@@ -272,6 +277,7 @@ class Results:
             near_chance=sum(self.near_chance(key.study, one.trial, checkpoint) for one in seeds if one.seed in values),
             seeds=tuple(sorted(values)),
             label=label,
+            same_as=self.same_trainings(key.study, label),
             rounding=rounding,
         )
 

@@ -126,9 +126,10 @@ def study_tests(results: Results, study: str, measure: str = "autoattack", *, ev
     """Against the baseline, then against the best method (once, if they are the same or if there are only the two).
 
     With `everyone`, then against each other method too, by T3: it holds for all pairs, whichever a reader looks at.
+    Labels with the very same trainings are one method.
     """
     keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
-    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None]
+    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None and not cell.same_as]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []

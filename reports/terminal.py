@@ -27,7 +27,10 @@ def result_text(store: Store | str | Path, study: str, cache: Path | None = None
     if not any(cell.sample for row in rows for cell in row.cells):
         return ""
     tests = study_tests(results, study, headline_measure(main))
-    verdicts = {row.label: row.verdict for row in tests[0].rows} if tests else {}
+    names = results.labels[study]
+    twins = {label: results.same_trainings(study, label) for label in names}
+    verdicts = {label: f"as {names[other]}" for label, other in twins.items() if other}
+    verdicts |= {row.label: row.verdict for row in tests[0].rows} if tests else {}
     if tests:
         verdicts[tests[0].reference] = "the best" if tests[0].is_best else "baseline"
     against = f"against {tests[0].reference_display}" if tests else "verdict"

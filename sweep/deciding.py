@@ -61,7 +61,7 @@ class Asked:
 
     options: StudyOptions  # of the study, before methods and seeds are chosen
     pair: Pair
-    study: Study  # with the pair's labels and every seed that may be used
+    study: Study  # with the pair's columns, a searched one beside its own label, and every seed that may be used
     trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
     values: PairedValues = PairedValues((), (), (), (), 0.0)
     seen: Look | None = None
@@ -90,7 +90,7 @@ class Asked:
 def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> Asked:
     """A claim as one types it, checked against its study before anything runs."""
     whole = options.load()
-    pair = parse(text, [*whole.labels, *_methods(whole, text)])
+    pair = parse(text, list(dict.fromkeys([*whole.columns(), *_methods(text)])))
     known = measures(whole)
     if measure is None:
         robust = [name for name, radius in known if radius is None and name not in (*_WITHOUT_ATTACK, *DIAGNOSTICS)]
@@ -129,8 +129,8 @@ def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
     return Asked(options, pair, study)
 
 
-def _methods(study: Study, text: str) -> list[str]:
-    """Words of a claim that are no labels of the study but known methods, which it then gets with their defaults."""
+def _methods(text: str) -> list[str]:
+    """Words of a claim that are known methods: where they are no labels of the study, it gets them with defaults."""
     found = []
     for word in text.replace("<", " ").replace(">", " ").split():
         try:

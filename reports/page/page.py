@@ -24,6 +24,7 @@ from reports.page.trials import FailedTrial, MethodTrials, failed_trials, study_
 from reports.protocol import differences
 from reports.results import Results
 from reports.significance import Tests, study_tests
+from reports.tables.caption import study_twins
 from reports.tables.table import Key, Table, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
 from sweep.store import layout
@@ -91,6 +92,7 @@ def write_page(
                 "results": _results(results, name, measure, trials[name]),
                 "sections": _sections(own, tests, mine, searches),
                 "tests": tests,
+                "twins": study_twins(results, name),
                 "decisions": decisions(results, name),
                 **summary(results, name, own[0][0] if own else None, tests),
                 "lacking": [one.entry for one in pictures if one.entry.study == name and not one.uri],
@@ -184,7 +186,8 @@ def summary(results: Results, study: str, main: Table | None, tests: list[Tests]
 
 def _winners(main: Table) -> list[tuple[str, str]]:
     """The best of the main table's first row, with another n than the usual; a single method is no winner."""
-    best = [pair for pair in zip(main.columns, main.blocks[0].rows[0].cells, strict=True) if pair[1].best]
+    pairs = zip(main.columns, main.blocks[0].rows[0].cells, strict=True)
+    best = [pair for pair in pairs if pair[1].best and not pair[1].same_as]
     return [(column.header, f"{cell.text} %{cell.marks}{cell.n_text}") for column, cell in best]
 
 

@@ -15,6 +15,7 @@ from reports.results import Results
 from trainers.config import TrialConfig
 
 LOG_LINES = 20
+CHOSEN_LATER = "hyperparameters chosen by the search"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
         rows = [dict(zip(cells.columns, row, strict=True)) for row in rows_of[label].itertuples(index=False)]
         rows.sort(key=lambda row: row["seed"])
         lines, warnings = _evaluations([evaluations.get(row["trial"]) for row in rows])
+        waits = all(row["status"] == "waiting" for row in rows)  # for the search
         found.append(
             MethodTrials(
                 id=f"trials-{index}-{place}",
@@ -67,8 +69,8 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
                 label=label,
                 display=display,
                 state=_state(rows),
-                hyperparameters=_pairs(results.hyperparameters[study, label]),
-                config=_shown(configs.get(label)),
+                hyperparameters=_pairs(results.hyperparameters[study, label]) if not waits else CHOSEN_LATER,
+                config=_shown(configs.get(label), {"seed", "hyperparameters"} if waits else {"seed"}),
                 seeds=tuple(int(row["seed"]) for row in rows),
                 facts=_facts(rows),
                 evaluations=lines,
@@ -80,8 +82,8 @@ def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]
     return found
 
 
-def _shown(config: TrialConfig | None) -> str:
-    content = config.model_dump(mode="json", exclude={"seed"}) if config else {}
+def _shown(config: TrialConfig | None, without: set[str]) -> str:
+    content = config.model_dump(mode="json", exclude=without) if config else {}
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
 
 

@@ -55,7 +55,8 @@ def planned_row(study: str, cell: PlannedCell) -> Row:
         "label": cell.label,
         "display": cell.display or cell.label,
         "method": cell.method,
-        "hyperparameters": cell.hyperparameters,
+        # Versions up to 0.2.0 wrote the study's own values for what a search had still to choose.
+        "hyperparameters": cell.hyperparameters if cell.trial else {},
         "seed": cell.seed,
         "trial": layout.short(cell.trial or ""),
         "status": "missing" if cell.trial else "waiting",

@@ -9,6 +9,7 @@ from reports.margins import MARGIN_NOTES
 from reports.results import Results
 from reports.store.rows import OUTSIDE
 from reports.tables.table import MARKS, Table, with_best
+from sweep.studies.check_search import SEARCHED
 from trainers.config import kept_epoch
 
 CHECKPOINTS = {
@@ -41,6 +42,24 @@ def tuning_notes(results: Results, table: Table) -> list[str]:
             found.setdefault(how, {})[results.labels[study][label]] = None
     names = [f"{', '.join(names)}: {how}" for how, names in found.items()]
     return [f"{'; '.join(names)}{'; the others are not' if untuned else ''}."] if names else []
+
+
+def twin_notes(results: Results, table: Table) -> list[str]:
+    """Which columns or rows show the very trainings of another."""
+    shown = {(cell.key.study, cell.label): None for cell in table.cells() if cell.same_as}
+    return [twin_text(results, study, label) for study, label in shown]
+
+
+def twin_text(results: Results, study: str, label: str) -> str:
+    names, other = results.labels[study], results.same_trainings(study, label)
+    own = label in results.searches(study) and label.removesuffix(SEARCHED) == other
+    why = "the search chose the study's own values: " if own else ""
+    return f"{names[label]}: {why}these are the trainings of {names[other]}, tested once."
+
+
+def study_twins(results: Results, study: str) -> list[str]:
+    labels = results.labels[study]
+    return [twin_text(results, study, label) for label in labels if results.same_trainings(study, label)]
 
 
 def outside_notes(results: Results, table: Table) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reports.results import Results
 from reports.statistics import Sample
-from reports.tables.caption import checkpoint_note, finish, outside_notes
+from reports.tables.caption import checkpoint_note, finish, outside_notes, twin_notes
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 from trainers.attacks.corruption import CORRUPTIONS
 
@@ -36,7 +36,7 @@ def corruptions_table(results: Results, study: str, labels: list[str]) -> Table 
         "Accuracy in percent on corrupted test images (Hendrycks & Dietterich 2019), each a mean over its severities.",
         checkpoint_note(results, study),
     ]
-    return finish(table, [*notes, *outside_notes(results, table)])
+    return finish(table, [*notes, *twin_notes(results, table), *outside_notes(results, table)])
 
 
 def _mean(results: Results, key: Key, measures: Sequence[str]) -> TableCell:

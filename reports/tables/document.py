@@ -10,6 +10,7 @@ from reports.decisions import decisions
 from reports.names import attack_name, listed, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
+from reports.tables.caption import study_twins
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
@@ -44,7 +45,7 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
     rows = []
     for study, tables in studies.items():
         robust = tables[0].blocks[0].rows[0]
-        best = [i for i, cell in enumerate(robust.cells) if cell.best]
+        best = [i for i, cell in enumerate(robust.cells) if cell.best and not cell.same_as]
         # A single method is shown, but it is not better than anything.
         shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
         winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
@@ -116,7 +117,7 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
         parts += [tests_text(test) for test in tests]
-        parts.append(f"<sub>{TESTS_CAPTION}</sub>")
+        parts.append(f"<sub>{' '.join([TESTS_CAPTION, *map(escape, study_twins(results, study))])}</sub>")
         parts += _advice(results, study, tests)
     decided = decisions(results, study)
     if decided:
@@ -207,13 +208,15 @@ def runs_text(results: Results, study: str) -> str:
         counts = Counter(one.status for one in seeds)
         used = results.hyperparameters[study, label]
         values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
+        if counts["waiting"] == len(seeds):
+            values = "chosen by the search"
+        elif label in searched:
+            values += " (searched)"
         recipe = configs[label].recipe if label in configs else None
         rate = recipe.learning_rate if recipe else "–"
         length = "–" if recipe is None else f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs} epochs"
         state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
-        rows.append(
-            [escape(display), escape(values + (" (searched)" if label in searched else "")), str(rate), length, state]
-        )
+        rows.append([escape(display), escape(values), str(rate), length, state])
         if counts["failed"]:
             lacking[label] = [one.seed for one in seeds if one.status == "failed"]
     parts = [

@@ -8,7 +8,7 @@ from reports.measures import in_norm, measure_in, no_ball
 from reports.names import attack_name
 from reports.results import Results
 from reports.statistics import Sample
-from reports.tables.caption import checkpoint_note, finish
+from reports.tables.caption import checkpoint_note, finish, twin_notes
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 from trainers.values import NORM_DISPLAYS, NORM_NAMES
 
@@ -40,7 +40,7 @@ def norms_table(results: Results, study: str, labels: list[str]) -> Table | None
         f"{words}: the share of images that withstand the attack in every norm, image by image.",
         checkpoint_note(results, study),
     ]
-    return finish(table, notes)
+    return finish(table, [*notes, *twin_notes(results, table)])
 
 
 def apart_table(results: Results, study: str, labels: list[str]) -> Table | None:
@@ -69,7 +69,8 @@ def apart_table(results: Results, study: str, labels: list[str]) -> Table | None
         compare="column",
         corner="Method",
     )
-    return finish(table, ["Accuracy in percent.", checkpoint_note(results, study)])
+    notes = ["Accuracy in percent.", checkpoint_note(results, study), *twin_notes(results, table)]
+    return finish(table, notes)
 
 
 def _balls(results: Results, study: str, checkpoint: str) -> dict[str, Key]:

@@ -47,6 +47,7 @@ class TableCell:
     near_chance: int = 0  # trainings among the values that learned next to nothing
     seeds: tuple[int, ...] = ()
     label: str = ""  # the study's label behind the values, "" for a printed cell
+    same_as: str = ""  # another label of the study that has the very same trainings and is tested for both
     printed: str = ""  # as another source printed it; shown instead of our own rounding
     best: bool = False
     tied: bool = False  # a test does not tell it from the best
@@ -240,7 +241,8 @@ def same_mean(first: float, second: float) -> bool:
 
 
 def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
-    samples = [cell.sample for cell in cells]
+    twins = _twins(cells)
+    samples = [None if place in twins else cell.sample for place, cell in enumerate(cells)]
     index = best_index(samples, best)
     if index is None:
         return cells
@@ -252,12 +254,26 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
         is_best = cell.sample is not None and winner is not None and same_mean(cell.sample.mean, winner.mean)
         tied = comparison is not None and not is_best and _open(comparison, cells[index])
         marked.append(replace(cell, best=is_best, tied=tied, against_best=comparison))
+    for place, other in twins.items():
+        told = marked[other]
+        marked[place] = replace(cells[place], best=told.best, tied=told.tied, against_best=told.against_best)
     return marked
 
 
 def _open(comparison: Comparison, best: TableCell) -> bool:
     """A best with lost seeds looks better than it is: nothing is told from it."""
     return comparison.significant is False or (comparison.significant is True and best.lost > 0)
+
+
+def _twins(cells: list[TableCell]) -> dict[int, int]:
+    """Place of a cell -> that of the one with the very same trainings, where the family has both."""
+    places = {_measured(cell, cell.label): place for place, cell in enumerate(cells) if cell.label}
+    wanted = {place: _measured(cell, cell.same_as) for place, cell in enumerate(cells) if cell.same_as}
+    return {place: places[one] for place, one in wanted.items() if one in places}
+
+
+def _measured(cell: TableCell, label: str) -> tuple[str | None, ...]:
+    return cell.key.study, label, cell.key.measure, cell.key.epsilon, cell.key.checkpoint
 
 
 def signed(value: float, places: int = 1) -> str:

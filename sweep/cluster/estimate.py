@@ -20,6 +20,7 @@ from sweep.search.settings import GENERATION
 from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
+from sweep.trials.candidates import most_candidates
 from sweep.trials.cells import Cell, states
 from sweep.trials.cost import PRUNED_SHARE, budget_hours, selection_passes, steps_of, training_seconds
 from sweep.trials.disk import planned_bytes
@@ -137,9 +138,8 @@ def _longest_chain(study: Study, missing: Sequence[Missing], speeds: Mapping[str
     for label, search in study.searches().items():
         config = study.search_config(label, {})
         if any(one.stage == "search" and one.config.method == config.method for one in missing):
-            rounds = math.ceil(search.candidates / GENERATION) * min(
-                2, len(search.seeds)
-            )  # other seeds follow the first
+            generations = 1 if search.sampler == "grid" else math.ceil(most_candidates(study, label) / GENERATION)
+            rounds = generations * min(2, len(search.seeds))  # other seeds follow the first
             searches[config.method] = rounds * training_seconds(config, speeds[_key(config)])
     longest = 0.0
     for one in missing:
@@ -239,7 +239,8 @@ def missing_of(study: Study, cells: Sequence[Cell], store: Store) -> list[Missin
             found.append(Missing(cell.config, stage, left, waits))
     for label, search in study.searches().items():
         if any(cell.label == searched(label) and cell.trial is None for cell in cells):
-            found += [Missing(study.search_config(label, {}), "search", [])] * (search.candidates * len(search.seeds))
+            trainings = most_candidates(study, label) * len(search.seeds)
+            found += [Missing(study.search_config(label, {}), "search", [])] * trainings
     return found
 
 

@@ -14,8 +14,9 @@ from optuna.trial import TrialState, create_trial
 from ray.tune.search.optuna import OptunaSearch
 
 from sweep.search.candidates import Candidate, steps
-from sweep.search.sampling import Distinct, widened
+from sweep.search.sampling import Distinct
 from sweep.search.settings import GENERATION, METRICS, SearchSettings
+from sweep.studies.grid import widened
 
 logging.getLogger("ray.tune.search.optuna.optuna_search").setLevel(logging.ERROR)
 optuna.logging.set_verbosity(optuna.logging.WARNING)

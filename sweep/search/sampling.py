@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
-from sweep.errors import UserError
 from sweep.store.encoding import canonical, canonical_json
+from sweep.studies.grid import grid_points
 
 ATTEMPTS = 10
 
@@ -58,42 +56,3 @@ class Distinct(BaseSampler):
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
         return canonical(self._random.sample_independent(study, trial, param_name, param_distribution))
-
-
-def _values(name: str, item: BaseDistribution) -> list[Any]:
-    if isinstance(item, CategoricalDistribution):
-        return list(item.choices)
-    if isinstance(item, IntDistribution) and not item.log:
-        return list(range(item.low, item.high + 1, item.step))
-    if isinstance(item, FloatDistribution) and item.step:
-        count = int(round((item.high - item.low) / item.step)) + 1
-        return [canonical(item.low + step * item.step) for step in range(count)]
-    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper, steps, or sampler: gp")
-
-
-def grid_points(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
-    """Every point of a stepped space, in a fixed order."""
-    names = sorted(space)
-    return [dict(zip(names, point, strict=True)) for point in itertools.product(*(_values(n, space[n]) for n in names))]
-
-
-def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
-    """The distribution, or one that also holds a value outside of it: the paper used some beyond its own grid."""
-    if item._contains(item.to_internal_repr(value)):
-        return item
-    if isinstance(item, IntDistribution):
-        return IntDistribution(min(item.low, value), max(item.high, value))
-    if isinstance(item, FloatDistribution):
-        return FloatDistribution(min(item.low, value), max(item.high, value))
-    if isinstance(item, CategoricalDistribution):
-        return CategoricalDistribution((*item.choices, value))
-    raise UserError(f"{value!r} is none of {item}")
-
-
-def size(space: Mapping[str, BaseDistribution], extra: Iterable[Mapping[str, Any]]) -> float:
-    """How many different candidates there are, these included; infinite if something is continuous."""
-    try:
-        points = grid_points(space)
-    except UserError:
-        return math.inf
-    return len(points) + sum(canonical(dict(point)) not in points for point in extra)

@@ -26,10 +26,10 @@ from sweep.errors import UserError
 from sweep.search.candidates import Candidate, SeedRun, dominates, from_record, reached
 from sweep.search.journal import Journal
 from sweep.search.pruning import cut_offs, judged, third
-from sweep.search.sampling import grid_points, size
 from sweep.search.settings import GENERATION, METRICS, SearchSettings
 from sweep.store.encoding import canonical
 from sweep.store.records.search import CandidateEntry, SearchRecord
+from sweep.studies.grid import grid_points, size
 from sweep.trials.provenance import versions
 
 

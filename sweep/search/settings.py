@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from sweep.store.encoding import canonical
+from sweep.trials.candidates import first_points
 
 GENERATION = 4
 
@@ -39,9 +39,7 @@ class SearchSettings:
 
     @property
     def first(self) -> list[dict[str, Any]]:
-        """The study's own values, which the choice must beat, then the paper's where they are others."""
-        points = [canonical(self.own_value or self.paper_value), canonical(self.paper_value)]
-        return points[:1] if points[0] == points[1] else points
+        return first_points(self.own_value or self.paper_value, self.paper_value)
 
     @property
     def metric(self) -> str:

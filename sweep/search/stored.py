@@ -8,21 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution
-
-import search_spaces
-from sweep.errors import UserError
 from sweep.search.pruning import first_drop, rungs
-from sweep.search.sampling import widened
 from sweep.search.search import Search
 from sweep.search.settings import SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.drivers import HeldLeases
-from sweep.store.encoding import canonical
 from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
-from sweep.studies.space import search_space
+from sweep.trials.candidates import searched_space
 from sweep.trials.cost import batches
 from sweep.trials.identity import search_id, trial_hash
 
@@ -31,28 +25,16 @@ POLL_SECONDS = 2.0
 
 def settings_of(study: Study, label: str) -> SearchSettings:
     wanted = study.search[label]
-    config = study.search_config(label, {})
-    space = search_space(config.method, wanted.space)
-    if not space:
-        known = ", ".join(search_spaces.names())
-        raise UserError(f"search of {label}: {config.method} has nothing to search; known: {known}")
-    own = canonical({name: config.hyperparameters[name] for name in sorted(space)})
-    paper = search_spaces.paper_value(config.method, study.dataset, study.model) or {}
-    paper = canonical({name: paper.get(name, own[name]) for name in sorted(space)})
-    # Optuna's choices are fixed from the start; its ranges may be left by a first candidate.
-    space = {
-        name: widened(widened(item, own[name]), paper[name]) if isinstance(item, CategoricalDistribution) else item
-        for name, item in space.items()
-    }
+    config, found = study.search_config(label, {}), searched_space(study, label)
     recipe = config.recipe
     drop = None if recipe.steps else first_drop(recipe, batches(config))
     return SearchSettings(
         id=search_id(study, label),
         label=label,
         method=config.method,
-        space=space,
-        paper_value=paper,
-        own_value=own,
+        space=found.space,
+        paper_value=found.paper,
+        own_value=found.own,
         rungs=tuple(rungs(recipe.epochs, drop)),
         sampler=wanted.sampler,
         candidates=wanted.candidates,

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import search_spaces
+from sweep.errors import UserError
 from sweep.studies.check_parts import as_list, as_mapping, as_whole, norm_of, part_faults
 from sweep.studies.file import Fault, merged
-from sweep.studies.space import DECLARED, EXAMPLE, has_space, space_faults
+from sweep.studies.grid import grid_points
+from sweep.studies.space import DECLARED, EXAMPLE, has_space, search_space, space_faults
 from trainers import composition, registry
 from trainers.config import Recipe, Selection
 from trainers.spelling import nearest
@@ -69,7 +71,10 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
         return  # said of the method itself
     if isinstance(space, dict):
         yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in space_faults(method, space))
-    if not isinstance(space, str | dict) or has_space(method, space):
+    if not isinstance(space, str | dict):
+        return
+    if has_space(method, space):
+        yield from _grid(path, method, entry)
         return
     if space == DECLARED or method.split("+")[0] not in registry.METHODS.shipped:
         rule = f"{method} declares no hyperparameter(…, low=…, high=…) or choices; write a space, such as {EXAMPLE}"
@@ -77,6 +82,20 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
         known = ", ".join(search_spaces.names())
         rule = f"method {method!r} has no search space; known: {known}; write space: {EXAMPLE} or space: {DECLARED}"
     yield Fault(path, rule, shows_value=False)
+
+
+def _grid(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
+    """A grid of a space that has no steps; of a space that is wrong in itself that alone is said."""
+    if entry.get("sampler") != "grid" or entry.get("pin"):
+        return
+    try:
+        space = search_space(method, entry.get("space", "paper"))
+    except (ValueError, TypeError):
+        return
+    try:
+        grid_points(space)
+    except UserError as fault:
+        yield Fault(f"{path}.sampler", str(fault), shows_value=False)
 
 
 def for_all(search: dict[Any, Any], methods: dict[Any, Any]) -> dict[Any, Any]:

@@ -90,7 +90,7 @@ class Search(Strict):
         "gp",
         description="proposes candidates by what it saw (Optuna's Gaussian process or TPE), or all of a grid",
     )
-    candidates: int = Field(8, ge=1, description="how many are tried; of a grid at most")
+    candidates: int = Field(8, ge=1, description="how many are tried at most; the sampler `grid` tries all")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
         SEARCH_SEEDS, min_length=1, description="of the search alone; a reported seed is refused"
     )

@@ -35,10 +35,10 @@ def _declares_its_own(method: str) -> bool:
     return base not in registry.METHODS.shipped and base in registry.METHODS.names()
 
 
-def search_space(method: str, space: Space) -> dict[str, BaseDistribution]:
-    """The distributions; a ValueError says what is wrong with a written space."""
+def search_space(method: str, space: Space, radius: float = search_spaces.RADIUS) -> dict[str, BaseDistribution]:
+    """The distributions, for this radius of training; a ValueError says what is wrong with a written space."""
     if isinstance(space, str) and space != DECLARED and not _declares_its_own(method):
-        return search_spaces.space(method, space)
+        return search_spaces.space(method, space, radius)
     ranges = _declared(method) if isinstance(space, str) else space
     return {name: _distribution(method, name, ranges[name]) for name in sorted(ranges)}
 

@@ -36,7 +36,8 @@ class Cell:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return self.column.hyperparameters
+        """None while a search has still to choose them: the study's own would be taken for its choice."""
+        return self.column.hyperparameters if self.trial else {}
 
 
 def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
@@ -120,7 +121,8 @@ def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
 
 
 def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Manifest:
-    """What the reports need to know of a study; a cell whose search has not chosen yet has no trial."""
+    """What the reports need to know of a study; a cell whose search has not chosen yet has no trial and no values."""
+    one_of_each = {cell.label: cell for cell in cells}
     return Manifest(
         name=study.name,
         title=study.title,
@@ -148,7 +150,10 @@ def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Man
         attacks=tuple(
             PlannedAttack(id=a.id, name=a.name, epsilon=a.epsilon, norm=a.norm) for a in evaluation_attacks(study)
         ),
-        config_by_label={label: config.model_copy(update={"seed": 0}) for label, config in configs(cells)},
+        config_by_label={
+            label: cell.column.model_copy(update={"seed": 0, "hyperparameters": cell.hyperparameters})
+            for label, cell in one_of_each.items()
+        },
         inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={
             "dataset": registry.DATASETS.get(study.dataset).display,

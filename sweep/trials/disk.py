@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sweep.store.base import Store
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
+from sweep.trials.candidates import most_candidates
 from trainers import models
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
@@ -49,6 +50,6 @@ def planned_bytes(study: Study, store: Store, at_once: int, cells: Sequence[plan
     proof = len(wanted) * counterexample_bytes(study)
     for label, search in study.searches().items():
         if any(cell.label == searched(label) and cell.trial is None for cell in cells):
-            wanted += [study.search_config(label, {})] * (search.candidates * len(search.seeds))
+            wanted += [study.search_config(label, {})] * (most_candidates(study, label) * len(search.seeds))
     largest = sorted((resume_bytes(config) for config in wanted), reverse=True)[:at_once]
     return sum(trial_bytes(config) for config in wanted) + sum(largest) + proof

@@ -12,6 +12,7 @@ import search_spaces
 from sweep.store.encoding import canonical, digest
 from sweep.studies.model import Study
 from sweep.studies.space import search_space
+from sweep.trials.candidates import radius_of
 from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import composition
 from trainers.attacks import quick
@@ -45,16 +46,16 @@ def search_id(study: Study, label: str) -> str:
     """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
     from optuna.distributions import distribution_to_json  # most studies search nothing
 
-    search, config = study.search[label], study.search_config(label, {})
+    search, config, radius = study.search[label], study.search_config(label, {}), radius_of(study, label)
     facts = {
         "config": {**_settings(config), "seed": config.seed},
         "search": search.model_dump(mode="python", exclude={"train", "selection", "epochs", "pin"}),  # in the config
         "numerics": NUMERICS_VERSION,
         "space": {
             name: json.loads(distribution_to_json(item))
-            for name, item in search_space(config.method, search.space).items()
+            for name, item in search_space(config.method, search.space, radius).items()
         },
-        "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model),  # the first candidate
+        "paper_value": search_spaces.paper_value(config.method, study.dataset, study.model, radius),  # a candidate
     }
     return f"{label}-{digest(facts)[:16]}"
 

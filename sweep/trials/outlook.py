@@ -13,6 +13,7 @@ from sweep.store.base import Store, fault_of
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
+from sweep.trials.candidates import most_candidates
 from sweep.trials.identity import search_id
 
 DOES = {"broken": "train again", "missing": "train", "waiting": "search"}
@@ -64,7 +65,10 @@ class Outlook:
 
     def text(self, study: Study) -> str:
         one_of_each = {trial.label: trial for trial in self.trials}  # seeds share their hyperparameters
-        settings = {label: listing.settings(trial.hyperparameters) for label, trial in one_of_each.items()}
+        settings = {
+            label: "chosen by the search" if trial.trial is None else listing.settings(trial.hyperparameters)
+            for label, trial in one_of_each.items()
+        }
         rows = [
             (
                 trial.label,
@@ -156,7 +160,7 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
             SearchOutlook(
                 label,
                 search_id(study, label),
-                search.candidates,
+                most_candidates(study, label),
                 search.seeds,
                 "missing" if searched(label) in waiting else "done",
             )

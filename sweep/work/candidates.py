@@ -14,6 +14,7 @@ from sweep.store.records.record import CurveRow
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
+from sweep.trials.candidates import most_candidates
 from sweep.trials.cost import PRUNED_SHARE, training_cost
 from sweep.work.ready import Ready
 from sweep.work.tasks import CandidateTraining
@@ -63,7 +64,7 @@ class Candidates:
         found = 0.0
         for label, search in self.searches.open.items():
             settings = self.study.search[label]
-            missing = search.wanted - len(search.candidates) if search else settings.candidates
+            missing = search.wanted - len(search.candidates) if search else most_candidates(self.study, label)
             trainings = missing * len(settings.seeds)
             found += PRUNED_SHARE * trainings * training_cost(self.study.search_config(label, {}))
         return found

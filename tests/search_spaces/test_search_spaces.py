@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import search_spaces
-from sweep.search.sampling import grid_points
+from sweep.studies.grid import grid_points
 from trainers import composition
 
 TUNED = ("sovr", "tsovr", "trades", "mart", "mail", "gairat", "mma")
@@ -78,6 +78,23 @@ def test_the_pairs_of_the_paper_are_kept_as_published(name, dataset, model, valu
 def test_the_papers_grid_is_five_by_five():
     assert len(grid_points(search_spaces.space("sovr"))) == 25 and len(grid_points(search_spaces.space("tsovr"))) == 30
     assert len(grid_points(search_spaces.space("sovr", "fine"))) == 81
+
+
+@pytest.mark.parametrize(
+    ("radius", "choices", "ends"),
+    [
+        (8 / 255, (0.0471, 0.0784, 0.1255), (0.02, 0.25)),  # to the digit: they name searches
+        (0.2, (0.3, 0.5, 0.8), (0.1275, 1.0)),  # no margin beyond 1 is legal
+        (0.3, (0.45, 0.75, 1.0), (0.1912, 1.0)),
+        (1 / 255, (0.00588, 0.0098, 0.01569), (0.0025, 0.03125)),
+    ],
+)
+def test_lengths_are_multiples_of_the_radius_of_training(radius, choices, ends):
+    assert search_spaces.space("mma", "paper", radius)["d_max"].choices == choices
+    assert search_spaces.paper_value("mma", "digits", "small_cnn", radius) == {"d_max": choices[-1]}
+    wide = search_spaces.space("mma", "continuous", radius)["d_max"]
+    assert (wide.low, wide.high, wide.log) == (*ends, True)
+    assert search_spaces.space("sovr", "paper", radius) == search_spaces.space("sovr")
 
 
 def test_steps_do_not_leave_rounding_in_the_value():

@@ -42,7 +42,7 @@ class Engine:
         self.calls.append((study.labels, study.seeds, options.budget, options.command))
         if self.failing:
             return Summary(study.name, complete=False, failed=[Failure("at seed 0", "0" * 16, "no memory")])
-        cells = planned.expand(study)
+        cells = planned.stored_cells(study, store)
         for cell in cells:
             if store.trial_record(cell.trial) is None:
                 self.computed.append((cell.label, cell.seed))
@@ -143,6 +143,25 @@ def test_what_cannot_be_decided_is_refused_before_anything_runs(setting):
     with pytest.raises(UserError, match="between 0 and 1"):
         Rules(alpha=1.0)
     assert engine.calls == []
+
+
+def test_a_searched_column_is_decided_with_seeds_that_its_search_did_not_have(setting, tmp_path):
+    store, run, _ = setting
+    study = tiny(tmp_path, methods={"st": {}, "at": {}, "sovr": {}}, search={"sovr": {"candidates": 2, "seeds": [2]}})
+    store.write_record(stored.search(study, "sovr", ["done"], status="done", chosen={"M": 20, "lam": 0.2}))
+    engine = Engine({"st": 0.1, "sovr": 0.5, "sovr_searched": 0.6})
+    one, well = run(engine, "st < sovr_searched")
+    assert well and one.seen.verdict == "holds" and {seed for _, seed in engine.computed} == {0, 1, 3, 4}
+    chosen = planned.stored_cells(one.study, store)
+    names = {cell.trial for cell in chosen if cell.label == "sovr_searched"}
+    assert {pair[1] for record in decisions(store) for pair in record.trials} < names
+    with pytest.raises(UserError, match="unknown label 'at_searched'.*known: at, (?!at).*sovr, sovr_searched, st$"):
+        run(engine, "at_searched > st")
+    own = study.config("sovr").hyperparameters
+    chosen = {"M": own["M"], "lam": own["lam"]}
+    store.write_record(stored.search(study, "sovr", ["done"], status="done", chosen=chosen))
+    with pytest.raises(UserError, match="the very same trials"):
+        run(engine, "sovr_searched > sovr")
 
 
 def test_seeds_come_in_an_order_without_the_searches_own(tmp_path):

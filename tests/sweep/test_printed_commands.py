@@ -7,13 +7,14 @@ import shlex
 import sys
 
 import pytest
-from stored import evaluation, write_trial
+from stored import evaluation, search, write_trial
 from typer.testing import CliRunner
 
 from reports import write_reports
 from sweep import commands
 from sweep.application import app
 from sweep.cli import main  # noqa: F401 - all commands are loaded
+from sweep.deciding import Rules, ask
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.studies.options import StudyOptions
@@ -26,7 +27,8 @@ model: small_cnn
 seeds: [0, 1]
 train: {epochs: 4, attack: {epsilon: 0.1, step_size: 0.05, steps: 1}}
 selection: {protocol: heldout, validation: 100, epsilon: 0.1, step_size: 0.05, steps: 1}
-methods: {at: {}, twice: {}, st: {}}
+methods: {at: {}, twice: {}, st: {}, trades: {}}
+search: {trades: {candidates: 2}}
 evaluation: {attacks: [clean, pgd-50], epsilon: 0.1, images: 10}
 """
 PLUGIN = """
@@ -53,14 +55,15 @@ def told(tmp_path_factory):
         (folder / "twice.py").write_text(PLUGIN)
         store = open_store("runs/a b")
         study = StudyOptions("mine", ["train.epochs=7"], None, None, ["twice.py"]).load()
-        cells = planned.expand(study)
+        store.write_record(search(study, "trades", ["done"], status="done", chosen={"beta": 3.0}))
+        cells = planned.stored_cells(study, store)
         for cell in cells:
             failed = (cell.label, cell.seed) == ("st", 1)
             write_trial(
                 store, cell, "failed" if failed else "done", command=f"python -m sweep.run {GIVEN} --store 'runs/a b'"
             )
             for attack in () if failed else (0, 1):
-                right = {"at": 5, "twice": 6, "st": 2}[cell.label] + cell.seed
+                right = {"at": 5, "twice": 6, "st": 2, "trades": 4, "trades_searched": 7}[cell.label] + cell.seed
                 store.write_record(evaluation(study, cell, attack=attack, right=right))
         write_manifest(store, planned.manifest(study, cells, f"python -m sweep.run {GIVEN}"))
         write_reports(store.uri, None, folder / "out")
@@ -97,6 +100,16 @@ def test_every_place_says_something_to_type_and_all_of_it_is_known(told):
         _, _, module, *words = shlex.split(command)
         name = {"reports": "report"}.get(module, module.removeprefix("sweep."))
         assert CliRunner().invoke(app, [name, *words, "--help"]).exit_code == 0, command
+
+
+def test_a_searched_column_can_be_decided_as_it_is_advised(told):
+    advised = {one for one in printed(told["tables.md"]) if "sweep.decide" in one and "trades_searched" in one}
+    command = next(one for one in advised if "'trades_searched > at'" in one)
+    found = CliRunner().invoke(app, ["decide", *shlex.split(command)[3:], "--max-seeds", "2", "--out", "decided"])
+    assert found.exit_code == 0 and "trades_searched > at (PGD-50): " in found.output, found.output
+    for one in advised:
+        claim = shlex.split(one)[-3]
+        assert ask(StudyOptions("mine"), claim, None, Rules(max_seeds=3)).study.seeds == (0, 1, 2)
 
 
 def test_the_default_store_needs_no_mention_and_one_below_the_folder_is_named_shortly(tmp_path, monkeypatch):

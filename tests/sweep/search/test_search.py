@@ -13,10 +13,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from sweep.errors import UserError
 from sweep.search.pruning import cut_offs, first_drop, judged, rungs
-from sweep.search.sampling import grid_points
 from sweep.search.search import Search
 from sweep.search.settings import GENERATION, SearchSettings
 from sweep.store.records.search import SearchRecord
+from sweep.studies.grid import grid_points
 from trainers.config import Recipe
 
 SPACE = {"M": IntDistribution(20, 100, step=20), "lam": FloatDistribution(0.2, 1.0, step=0.2)}
@@ -299,3 +299,15 @@ def test_searches_on_the_recorded_grids_find_their_best_with_a_quarter_of_the_ep
     assert set(measured) == {"pgd, 1 seed", "pgd, 2 seeds", "pgd, 3 seeds", "margin, 1 seed", "margin, 2 seeds"}
     assert all(row["median_share_of_epochs"] <= LIMIT == 0.25 for row in measured.values())
     assert all(row["median_regret"] <= row["standard_error"] for row in measured.values())
+    for row in measured.values():  # a median says nothing of the single search
+        missed = sum(one["best_value"] - one["chosen_value"] > row["standard_error"] for one in row["searches"])
+        assert row["within_one_error"] == len(row["searches"]) - missed >= row["within_both"] > 0
+
+
+def test_a_grid_that_was_recorded_with_other_settings_says_which():
+    from benchmarks.digits_grid import config, differing_settings
+
+    now = json.loads(config({}, 0).model_dump_json())
+    before = {**now, "recipe": {**now["recipe"], "learning_rate": 0.7}, "plugin": "x"}
+    rate = f"recipe.learning_rate 0.7 -> {now['recipe']['learning_rate']}"
+    assert differing_settings(now, now) == [] and differing_settings(before, now) == [rate, 'plugin "x" -> null']

@@ -245,6 +245,14 @@ def test_a_space_that_is_written_wrong_is_refused(tmp_path, space, words):
     assert "search.sovr.space" in message and words in message
 
 
+@pytest.mark.parametrize("space", ["continuous", "declared", "{lam: [0.1, 1]}"])
+def test_a_grid_of_a_space_without_steps_is_refused_when_the_study_is_read(tmp_path, space):
+    text = GOOD + f"search: {{sovr: {{sampler: grid, space: {space}, {HELD_OUT}}}}}\n"
+    assert "search.sovr.sampler: a grid needs steps, but " in refusal(tmp_path, text)
+    assert Study.load(write(tmp_path, text), overrides=["search.sovr.space={lam: [0, 1, 0.5]}"]).searches()
+    assert Study.load(write(tmp_path, text), overrides=["search.sovr.pin=true"])
+
+
 @pytest.mark.parametrize("seed", ["", "seed: 7, "])
 def test_a_search_may_not_choose_by_a_reported_seed(tmp_path, seed):
     text = GOOD + f"search: {{sovr: {{{seed}selection: {{protocol: heldout, validation: 100}}}}}}\n"

@@ -6,11 +6,13 @@ from collections import Counter
 import pytest
 
 from sweep.errors import UserError
+from sweep.search.stored import open_search
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as plan
+from sweep.trials.candidates import searched_space
 from sweep.trials.disk import counterexample_bytes, trial_bytes
 from sweep.trials.identity import search_id, trial_hash
 from sweep.trials.outlook import outlook
@@ -49,6 +51,15 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     assert [cell.trial is None for cell in cells] == [False] * 6 + [True] * 3
     store = open_store(tmp_path)
     assert plan.chosen_values(study, store) == {}
+    made = plan.manifest(study, cells)  # the study's own values would be taken for what the search chose
+    assert (
+        cells[-1].hyperparameters == made.cells[-1].hyperparameters == {} and made.cells[-4].hyperparameters["M"] == 40
+    )
+    assert made.config_by_label["sovr_searched"].hyperparameters == {}
+    seen = outlook(study, store, cells)
+    assert seen.trials[-1].hyperparameters == {} and seen.trials[-4].hyperparameters["M"] == 40
+    line = next(line for line in seen.text(study).splitlines() if line.startswith("sovr_searched"))
+    assert line.endswith("chosen by the search") and "lam=" not in line
     search = records.search_record(search_id(study, "sovr"), chosen={"M": 20, "lam": 0.2})
     store.write_record(search.model_copy(update={"status": "running"}))
     assert plan.chosen_values(study, store) == {}
@@ -58,6 +69,31 @@ def test_cells_of_a_search_have_no_name_until_it_has_chosen(tmp_path):
     assert (cells[-1].label, cells[-1].display) == ("sovr_searched", "SOVR, searched")
     assert (cells[-4].label, cells[-4].hyperparameters["M"]) == ("sovr", 40)  # the study's own values stay
     assert plan.states(cells, store) == ["missing"] * 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ([], 3),
+        (["search.sovr.candidates=1000"], 25),  # of the paper's grid, which holds the study's values
+        (["search.sovr.sampler=grid"], 25),  # however many candidates are asked for
+        (["search.sovr.sampler=grid", "methods.sovr.hyperparameters.lam=0.5"], 26),  # the study's are beside it
+        (["search.sovr.candidates=1000", "search.sovr.space=continuous"], 1000),
+    ],
+)
+def test_no_more_candidates_are_announced_than_a_search_will_try(tmp_path, settings, most):
+    study = Study.load("digits", overrides=settings, methods=["sovr"])
+    store = open_store(tmp_path)
+    assert f"search sovr: up to {most} candidates" in outlook(study, store, plan.expand(study)).text(study)
+    assert open_search(study, "sovr", store).wanted == most
+
+
+def test_a_search_of_a_length_reaches_about_the_studys_own_value():
+    study = Study.load("digits", overrides=["search={all: {seeds: [1000]}}"])
+    found = searched_space(study, "mma")
+    assert found.own == {"d_max": 0.4} and found.space["d_max"].choices == (0.3, 0.5, 0.8, 0.4)
+    paper = Study.load("cifar10_rn18", overrides=["search={all: {selection: {protocol: heldout, validation: 1000}}}"])
+    assert searched_space(paper, "mma").space["d_max"].choices == (0.0471, 0.0784, 0.1255)
 
 
 def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():

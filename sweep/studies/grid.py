@@ -1,0 +1,57 @@
+"""The points of a stepped space, and how many there are. Loads Optuna only for a space, which has loaded it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sweep.errors import UserError
+from sweep.store.encoding import canonical
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+
+def _values(name: str, item: BaseDistribution) -> list[Any]:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(item, CategoricalDistribution):
+        return list(item.choices)
+    if isinstance(item, IntDistribution) and not item.log:
+        return list(range(item.low, item.high + 1, item.step))
+    if isinstance(item, FloatDistribution) and item.step:
+        count = int(round((item.high - item.low) / item.step)) + 1
+        return [canonical(item.low + step * item.step) for step in range(count)]
+    raise UserError(f"a grid needs steps, but {name} is continuous; use space: paper, steps, or sampler: gp")
+
+
+def grid_points(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
+    """Every point of a stepped space, in a fixed order."""
+    names = sorted(space)
+    return [dict(zip(names, point, strict=True)) for point in itertools.product(*(_values(n, space[n]) for n in names))]
+
+
+def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
+    """The distribution, or one that also holds a value outside of it: the paper used some beyond its own grid."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(item, CategoricalDistribution):
+        return item if value in item.choices else CategoricalDistribution((*item.choices, value))
+    if item._contains(item.to_internal_repr(value)):
+        return item
+    if isinstance(item, IntDistribution):
+        return IntDistribution(min(item.low, value), max(item.high, value))
+    if isinstance(item, FloatDistribution):
+        return FloatDistribution(min(item.low, value), max(item.high, value))
+    raise UserError(f"{value!r} is none of {item}")
+
+
+def size(space: Mapping[str, BaseDistribution], extra: Iterable[Mapping[str, Any]]) -> float:
+    """How many different candidates there are, these included; infinite if something is continuous."""
+    try:
+        points = grid_points(space)
+    except UserError:
+        return math.inf
+    return len(points) + sum(canonical(dict(point)) not in points for point in extra)
