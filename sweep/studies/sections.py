@@ -83,6 +83,9 @@ def _single(value: Any) -> Any:
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
+Objectives = Annotated[Objective | Annotated[tuple[Objective, ...], Field(min_length=1)], AfterValidator(_single)]
+
+
 class Search(Strict):
     """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
 
@@ -101,9 +104,7 @@ class Search(Strict):
     )
     epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
     pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
-    objective: Annotated[
-        Objective | Annotated[tuple[Objective, ...], Field(min_length=1)], AfterValidator(_single)
-    ] = Field(
+    objective: Objectives = Field(
         "margin",
         description="accuracy on held-out images: under a short attack on margins, under `quick`, under PGD, or clean",
     )

@@ -82,6 +82,17 @@ def stored_cells(study: Study, store: Store) -> list[Cell]:
     return expand(study, chosen_values(study, store))
 
 
+def stored_trials(study: Study, store: Store) -> Iterator[str]:
+    """All that stand in the study's tables or chose for them, those of other runs under its name included."""
+    before = store.usable(Manifest, layout.manifest(study.name))
+    cells: list[Cell | PlannedCell] = [*(before.cells if before else ()), *stored_cells(study, store)]
+    yield from (cell.trial for cell in cells if cell.trial)
+    for label in study.searches():
+        search = store.search_record(search_id(study, label))
+        for candidate in search.candidates if search else ():
+            yield from (one.trial for one in candidate.runs or (candidate,))
+
+
 def states(cells: list[Cell], store: Store) -> list[str]:
     """For each cell: done, collapsed, failed, broken, missing, or waiting for its search."""
     stored = store.trial_states()

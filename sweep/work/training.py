@@ -106,7 +106,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     )
     tell()
     _push(store, task.trial, folder, without=layout.RESUME)
-    trained_on = data_sha256(task.config, data, place.setting.data_dir)
+    trained_on = data_sha256(data, task.config.wrappers.values(), place.setting.data_dir)
     record = _record(task, place, outcome, trained_on, time.time() - started)
     store.write_record(record)
     place.found.append(record)
