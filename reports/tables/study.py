@@ -18,6 +18,7 @@ from reports.tables.caption import (
     origin_notes,
     outside_notes,
     tuning_notes,
+    unlike_notes,
 )
 from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import apart_table, norms_table
@@ -52,7 +53,8 @@ def study_tables(results: Results, study: str) -> list[Table]:
 
 
 def _finish(results: Results, table: Table, notes: Iterable[str]) -> Table:
-    return finish(table, [*notes, *tuning_notes(results, table), *outside_notes(results, table)])
+    unlike = unlike_notes(results, {cell.key.study: None for cell in table.cells()})
+    return finish(table, [*unlike, *notes, *tuning_notes(results, table), *outside_notes(results, table)])
 
 
 def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:

@@ -19,11 +19,11 @@ from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_parts
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
 from sweep.store.records.record import Provenance
 from sweep.store.same_data import data_fault
 from sweep.studies import own
-from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import registry
 from trainers.attack import EvaluationAttack
 from trainers.config import CHECKPOINTS, is_checkpoint

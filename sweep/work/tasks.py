@@ -15,10 +15,10 @@ from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.trials.cost import diagnosis_passes, epochs, training_cost
-from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
