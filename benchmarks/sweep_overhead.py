@@ -131,10 +131,10 @@ def ten_thousand(folder: Path) -> dict[str, float]:
 
 def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], float]:
     from sweep.store.manifests import write_manifest
+    from sweep.store.numerics import NUMERICS_VERSION
     from sweep.store.opening import open_store
     from sweep.store.records.trial import TrialRecord
     from sweep.trials import cells as plan
-    from sweep.trials.numerics import NUMERICS_VERSION
 
     folder.mkdir()
     methods = {

@@ -20,11 +20,11 @@ from sweep.store.base import Store
 from sweep.store.folder import make_folder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
+from sweep.store.older import older_note
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
 from sweep.trials.disk import planned_bytes
-from sweep.trials.older import older_note
 from sweep.work.damage import set_damaged_weights_aside
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary

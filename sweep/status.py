@@ -27,8 +27,8 @@ def status(
 
 def _show(study: str | None, store: str, as_json: bool) -> None:
     from sweep.store.encoding import BrokenRecord
+    from sweep.store.older import older_note
     from sweep.store.opening import open_store
-    from sweep.trials.older import older_note
     from sweep.trials.standing import standings
 
     opened = open_store(store)

@@ -33,6 +33,22 @@ def load():
     labels = np.arange(len(images)) % 3
     return images[:60], labels[:60], images[60:], labels[60:], ["low", "middle", "high"]
 '''
+SHELF = '''
+"""Bars at one of three heights, from a file in the data folder."""
+import numpy as np
+import torch
+
+from trainers.dataset import DatasetFacts, DataSource
+
+
+def load(folder, download):
+    images = torch.from_numpy(np.load(folder / "bars.npy")).unsqueeze(1)
+    labels = torch.arange(len(images)) % 3
+    return images[:60], labels[:60], images[60:], labels[60:]
+
+
+shelf = DataSource(DatasetFacts(3, (1, 6, 6), 60, 30), display="Shelf", load=load, files="bars.npy")
+'''
 CLASSES = ("cat", "dog", "owl")
 
 
@@ -63,6 +79,15 @@ def write_user_files(home: Path) -> Path:
     write_folder(home / "pets")
     np.savez(home / "bars.npz", x_train=images[:60], y_train=labels[:60], x_test=images[60:], y_test=labels[60:, None])
     return home
+
+
+def write_shelf(home: Path) -> Path:
+    """The plug-in shelf.py, and two data folders of other images under its name: `data` and `other`."""
+    for name, images in (("data", bars()), ("other", 255 - bars())):
+        (home / name).mkdir(parents=True)
+        np.save(home / name / "bars.npy", images)
+    (home / "shelf.py").write_text(SHELF)
+    return home / "shelf.py"
 
 
 STUDY: dict[str, Any] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.decision import DecisionRecord
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
@@ -31,6 +32,7 @@ def trial_record(trial: str = TRIAL, **changes: Any) -> TrialRecord:
     accuracies = {"validation_pgd_accuracy": 0.5, "validation_clean_accuracy": 0.6}
     facts: dict[str, Any] = {
         "config": trial_config(),
+        "numerics": NUMERICS_VERSION,
         "status": "done",
         "curve": tuple({"epoch": epoch, **accuracies} for epoch in range(3)),
         "checkpoints": {name: {"epoch": 2, "sha256": "c" * 64} for name in ("last", "best_test", "best_validation")},

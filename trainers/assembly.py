@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from trainers.data.bundle import DataBundle
 from trainers.method import Method
 from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.values import as_float
+from trainers.wrapper import Wrapper
 
 
 def prepare_data(
@@ -28,10 +30,10 @@ def prepare_data(
     return bundle.to(device)
 
 
-def data_sha256(config: TrialConfig, bundle: DataBundle, data_dir: Path | str | None) -> dict[str, str]:
+def data_sha256(bundle: DataBundle, wrappers: Iterable[Wrapper], data_dir: Path | str | None) -> dict[str, str]:
     """Of the data set as it was loaded, and of the files that the wrappers add, by name."""
-    found = {config.dataset: bundle.sha256}
-    for wrapper in config.wrappers.values():
+    found = {bundle.name: bundle.sha256}
+    for wrapper in wrappers:
         found |= wrapper.data_sha256(Path(data_dir or "data"))
     return found
 

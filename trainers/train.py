@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from trainers import assembly, composition, pulse, schedules
 from trainers.checkpoint import KeptWeights, UnusableState, clear_unfinished, load_resume, save_resume
 from trainers.config import TrialConfig
+from trainers.data import load
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages, derived_seed
 from trainers.measurement import Row, measured
@@ -116,6 +117,8 @@ class Training:
         self.weights = KeptWeights(folder)
         self.device = device
         recipe = config.recipe
+        bundle = bundle or load(config.dataset, data_dir)
+        self.data_sha256 = assembly.data_sha256(bundle, config.wrappers.values(), data_dir)
         self.data = assembly.prepare_data(config, bundle, data_dir, device)
         self.images = TrainingImages(self.data, recipe.batch_size, recipe.augmentation, config.seed)
         self.batches = self.images.batches
@@ -259,6 +262,7 @@ class Training:
                 "wrappers": {name: wrapper.state_dict() for name, wrapper in self.wrappers.items()},
                 "method_state": self.method_state,
                 "devices": self.devices,
+                "data": self.data_sha256,
                 **{name: getattr(self, name) for name in PROGRESS},
             },
         )
@@ -272,6 +276,8 @@ class Training:
         try:
             if state["config"] != self.config.model_dump_json():
                 raise UnusableState("resume.pt is the state of another trial")
+            if state.get("data", self.data_sha256) != self.data_sha256:  # older ones do not say
+                raise UnusableState("resume.pt is the state of a training on other data")
             self.weights.check(state["checkpoints"])
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])

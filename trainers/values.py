@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 MOST_DIGITS = 20  # after the point
+DIGITS = 12  # of a decimal that can tell it from a fraction
 
 
 class Strict(BaseModel):
@@ -41,10 +42,20 @@ def _exact(text: str) -> Fraction:
     return Fraction(numerator) / Fraction(denominator or 1)
 
 
+def _from_decimal(number: Fraction) -> Fraction:
+    """A whole number of 255ths that agrees with the decimal in 12 significant digits, or else the decimal itself.
+
+    What a program prints of 8/255 means 8/255. Nobody's own decimal is moved: but for multiples of 0.2, which are
+    255ths themselves, no shorter one than of 11 digits agrees with any.
+    """
+    nearest = Fraction(round(number * 255), 255)
+    return nearest if f"{float(nearest):.{DIGITS}g}" == f"{float(number):.{DIGITS}g}" else number
+
+
 def check_amount(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
-    return _checked(f"{value:.12g}" if isinstance(value, float) else str(value).replace(" ", ""))
+    return _checked(f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value).replace(" ", ""))
 
 
 @lru_cache  # a study of thousands of labels has few radii
@@ -60,11 +71,11 @@ def _checked(text: str) -> str:
         finite = False
     if not finite or number < 0:
         raise ValueError("must be finite and not negative")
-    return amount_text(number)
+    return amount_text(number if "/" in text else _from_decimal(number))
 
 
 # Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant. Each radius has one
-# text, so that 1/5, 0.20 and 0.2 name the same trials and attacks.
+# text, so that 1/5, 0.20 and 0.2 name the same trials and attacks, as do 8/255 and 0.03137254901960784.
 Amount = Annotated[
     str,
     BeforeValidator(check_amount),

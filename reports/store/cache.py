@@ -20,7 +20,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 Columns = dict[str, list[Any]]
 NESTED = "json:"  # before the name of a column whose values are mappings or lists
 # Raised when a row holds something else than before.
-VERSION = "2"
+VERSION = "3"
 
 
 class RowCache:

@@ -25,6 +25,9 @@ CELL_COLUMNS = [
         "versions",
         "commit",
         "device",
+        "made_with",
+        "data",
+        "numerics",
         "wall_seconds",
         "command",
         "log",
@@ -76,6 +79,7 @@ def outside_row(record: RowRecord) -> Row:
         "status": "done",
         "versions": record.versions,
         "device": record.device,
+        "data": record.data,
     }
 
 
@@ -94,7 +98,8 @@ def with_outside(rows: list[Row], outside: list[tuple[RowRecord, Manifest]]) -> 
 def trial_row(record: TrialRecord) -> Row:
     """Without its curve, which is nearly all of it; the rows of the last epoch and of each checkpoint's are kept."""
     kept = {"trial", "status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device"}
-    row = record.model_dump(mode="json", include={*kept, "wall_seconds", "command", "log"})
+    kept |= {"data", "numerics", "wall_seconds", "command", "log"}
+    row = {**record.model_dump(mode="json", include=kept), "made_with": record.made_with}
     curve = record.curve
     chosen = {name: curve[one.epoch] for name, one in record.checkpoints.items() if 0 <= one.epoch < len(curve)}
     trial = layout.short(record.trial)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from reports.margins import MARGIN_NOTES
 from reports.results import Results
 from reports.store.rows import OUTSIDE
 from reports.tables.table import MARKS, Table, with_best
+from sweep import listing
+from sweep.store.numerics import NUMERICS_VERSION
+from sweep.store.older import versions_text
 from sweep.studies.check_search import SEARCHED
 from trainers.config import kept_epoch
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHECKPOINTS = {
     "last": "the last epoch",
@@ -71,16 +79,47 @@ def outside_notes(results: Results, table: Table) -> list[str]:
 
 def origin_notes(results: Results, study: str) -> list[str]:
     """Whether the study's trainings were computed with what rounds alike; training amplifies the difference."""
-    cells = results.data.cells
-    rows = cells[(cells["study"] == study) & (cells["status"] == "done") & (cells["method"] != OUTSIDE)]
-    builds = {row.get("torch") for row in rows["versions"] if isinstance(row, dict)}
-    found = {"devices": {*rows["device"]}, "builds of torch": builds}
+    rows = _finished(results, study)
+    rows = rows[rows["method"] != OUTSIDE]
+    found: dict[str, set[str]] = {"devices": {*rows["device"]}}
+    for made_with in filter(None, rows["made_with"]):
+        for what, value in made_with.items():
+            found.setdefault(what, set()).add(value)
+    found.pop("kinds of device", None)  # the devices themselves are named
     differing = {what: sorted(str(one) for one in values if one) for what, values in found.items()}
     return [
         f"Trainings were computed with different {what}, which round differently: {', '.join(names)}."
         for what, names in differing.items()
         if len(names) > 1
     ]
+
+
+def unlike_notes(results: Results, studies: Iterable[str]) -> list[str]:
+    """Of studies whose numbers do not belong into one table, or not beside those of this version."""
+    notes = []
+    for study in studies:
+        rows = _finished(results, study)
+        made_on: dict[str, Counter[str]] = defaultdict(Counter)
+        for data in filter(None, rows["data"]):
+            for name, sha256 in data.items():
+                made_on[name][sha256] += 1
+        for name, counts in made_on.items():
+            if len(counts) > 1:
+                listed = ", ".join(f"{count} on sha256 {one[:16]}…" for one, count in sorted(counts.items()))
+                notes.append(
+                    f"NO COMPARISON: models of {study} were made on different data under the name {name!r} ({listed}); "
+                    "train them again in another store."
+                )
+        versions = Counter(int(one) for one in rows["numerics"] if one and one != NUMERICS_VERSION)
+        if versions:
+            shown = listing.count(versions.total(), "training")
+            notes.append(f"{study} shows {shown} of {versions_text(versions)}.")
+    return notes
+
+
+def _finished(results: Results, study: str) -> pd.DataFrame:
+    cells = results.data.cells
+    return cells[(cells["study"] == study) & (cells["status"] == "done")]
 
 
 def checkpoint_text(name: str) -> str:

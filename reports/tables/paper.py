@@ -8,7 +8,7 @@ from reports.departures import Departures
 from reports.names import attack_name
 from reports.papers.paper import PaperTable
 from reports.results import Results
-from reports.tables.caption import checkpoint_note, finish, margins_note
+from reports.tables.caption import checkpoint_note, finish, margins_note, unlike_notes
 from reports.tables.table import MARKS, Table, TableCell
 
 
@@ -28,7 +28,7 @@ def paper_tables(results: Results) -> list[Table]:
 
 def paper_notes(source: PaperTable, table: Table, results: Results, departures: Departures) -> list[str]:
     studies = list(dict.fromkeys(cell.key.study for cell in table.cells() if cell.label))
-    notes = []
+    notes = unlike_notes(results, studies)
     measured = {cell.key.measure for cell in table.cells()}
     if measured - {"margin", "margin_ratio"}:
         radius = {cell.key.epsilon for cell in table.cells()} - {None}

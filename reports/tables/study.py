@@ -19,6 +19,7 @@ from reports.tables.caption import (
     outside_notes,
     tuning_notes,
     twin_notes,
+    unlike_notes,
 )
 from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import apart_table, norms_table
@@ -53,8 +54,9 @@ def study_tables(results: Results, study: str) -> list[Table]:
 
 
 def _finish(results: Results, table: Table, notes: Iterable[str]) -> Table:
+    unlike = unlike_notes(results, {cell.key.study: None for cell in table.cells()})
     columns = [*tuning_notes(results, table), *twin_notes(results, table), *outside_notes(results, table)]
-    return finish(table, [*notes, *columns])
+    return finish(table, [*unlike, *notes, *columns])
 
 
 def _columns(results: Results, study: str, labels: Iterable[str]) -> tuple[Column, ...]:

@@ -82,7 +82,8 @@ def _compute(
         scales = options.address is not None and devices.scales()
         resources = devices.choose(study, scales=scales)
         data_dir = Path(options.data_dir).absolute()
-        for line in preflight.check(study, store, resources, data_dir, seconds=options.wait_for_nodes, scales=scales):
+        checked = preflight.check(study, store, resources, data_dir, seconds=options.wait_for_nodes, scales=scales)
+        for line in checked.notes:
             display.say(line)
         _end_if_asked(stop)
         hang_seconds = study.resources.hang_minutes * 60
@@ -96,6 +97,8 @@ def _compute(
             gpus=resources.gpus,
             versions=versions_here(),
             dataset=study.dataset,
+            wrappers=preflight.wrappers_of(study),
+            data=checked.data,
             sign_seconds=min(SIGN_SECONDS, hang_seconds / 3),
         )
         watch: Watch

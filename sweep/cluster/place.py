@@ -19,8 +19,9 @@ from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
 from sweep.listing import size
 from sweep.store.base import Store
+from sweep.store.same_data import node_fault
 from sweep.work.tasks import Setting
-from trainers import data
+from trainers.assembly import data_sha256
 from trainers.dataset import DataMissing
 
 VERSIONS = ("torch", "ray", "optuna", "numpy", "pyautoattack")
@@ -95,12 +96,16 @@ def disk_fault(store: Store) -> str | None:
 
 
 def _data_fault(setting: Setting) -> str | None:
+    if not setting.dataset:
+        return None
     try:
-        if setting.dataset and data.needs_files(setting.dataset):
-            data_set(setting.dataset, setting.data_dir)  # kept: the first task needs it anyway
-    except (UserError, DataMissing, OSError) as fault:
-        return str(fault)
-    return None
+        bundle = data_set(setting.dataset, setting.data_dir)  # kept: the first task needs it anyway
+        fault = node_fault(setting.data, data_sha256(bundle, setting.wrappers, setting.data_dir))
+    except (UserError, DataMissing, OSError) as error:
+        return str(error)
+    if fault:
+        data_set.cache_clear()  # the next look is to see what is there by then
+    return fault
 
 
 def gpu_fault() -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,9 +24,12 @@ from sweep.listing import size
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
+from sweep.store.same_data import data_faults, node_fault, recorded_data
 from sweep.studies.model import Study
+from sweep.trials.cells import stored_trials
 from sweep.trials.disk import planned_bytes
 from trainers import data, registry
+from trainers.assembly import data_sha256
 from trainers.wrapper import Wrapper
 
 WAIT_SECONDS = 300.0  # cold nodes of a large cluster take minutes to load our code
@@ -41,7 +44,15 @@ class NodeFacts:
     versions: dict[str, str] = field(default_factory=dict)
     store: str | None = None  # what is wrong with the store there
     data: str | None = None  # what is wrong with the data there
+    sha256: dict[str, str] = field(default_factory=dict)  # of the data there, by name
     gpus: GpuFacts = GpuFacts()
+
+
+class Checked(NamedTuple):
+    """What the driver goes on with."""
+
+    notes: list[str]  # worth knowing
+    data: dict[str, str]  # SHA-256 of the study's data, the same on every node
 
 
 def check(
@@ -52,8 +63,8 @@ def check(
     *,
     seconds: float = WAIT_SECONDS,
     scales: bool = False,
-) -> list[str]:
-    """Raises one UserError with everything that is wrong; returns what is worth knowing. Ray must be up.
+) -> Checked:
+    """Raises one UserError with everything that is wrong. Ray must be up.
 
     Nodes have so many seconds to answer. Where a cluster scales, the node that is needed may not be there yet.
     """
@@ -64,7 +75,7 @@ def check(
     except OSError as fault:
         raise UserError(f"store {store.uri} is not writable: {fault}; choose another with --store") from None
     try:
-        wanted = (study.dataset, str(data_dir), _wrappers(study), registry.sources())
+        wanted = (study.dataset, str(data_dir), wrappers_of(study), registry.sources())
         own = _own_node()
         gpus = own["Resources"].get("GPU", 0.0) if own and resources.gpus else 0.0
         here = probe(store.uri, mark, *wanted, gpus=gpus, download=True)
@@ -77,10 +88,12 @@ def check(
             if path.startswith(mark):
                 store.delete(path)
     faults += node_faults(found)
+    recorded = recorded_data(store, stored_trials(study, store))
+    faults += data_faults(recorded, here.sha256, data_dir, "begin anew in another --store")
     faults += disk_faults(study, store, slots(resources))
     if faults:
         raise UserError("this sweep cannot start:\n" + "\n".join(f"  {fault}" for fault in faults))
-    return [f"node {facts.node}: {line}" for facts in found for line in facts.gpus.lines()]
+    return Checked([f"node {facts.node}: {line}" for facts in found for line in facts.gpus.lines()], here.sha256)
 
 
 def resource_faults(resources: TrialResources, available: Sequence[dict[str, float]]) -> list[str]:
@@ -112,6 +125,8 @@ def node_faults(found: Sequence[NodeFacts]) -> list[str]:
         ]
         if differing:
             faults.append(f"node {facts.node} has other versions: {', '.join(differing)}; install the same everywhere")
+        if other := node_fault(here.sha256, facts.sha256):
+            faults.append(f"node {facts.node} has {other}")
     return faults
 
 
@@ -130,7 +145,7 @@ def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
     ]
 
 
-def _wrappers(study: Study) -> list[Wrapper]:
+def wrappers_of(study: Study) -> list[Wrapper]:
     """Those of the study's methods that need files."""
     configs = [study.config(label) for label in study.labels]
     return [wrapper for config in configs for wrapper in config.wrappers.values() if wrapper.needs_files]
@@ -155,11 +170,11 @@ def probe(
     for name, source in (plugins or {}).items():
         registry.load_source(name, source)
     try:
-        if data.needs_files(dataset):
-            data.load(dataset, data_dir, download=download)
+        bundle = data.load(dataset, data_dir, download=download)
         for wrapper in wrappers:
             wrapper.check_files(data.dataset_facts(dataset), Path(data_dir))
-    except data.DataMissing as fault:
+        facts.sha256 = data_sha256(bundle, wrappers, data_dir)
+    except (data.DataMissing, OSError) as fault:
         facts.data = str(fault)
     return facts
 

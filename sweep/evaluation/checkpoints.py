@@ -13,6 +13,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
+from sweep.store.same_data import data_fault
 from trainers import assembly, data
 from trainers.data.bundle import DataBundle
 from trainers.evaluate import ready
@@ -67,11 +68,8 @@ def trial_data(record: TrialRecord, data_dir: str | None) -> DataBundle:
     bundle = data_set(name, data_dir)
     expected = record.data.get(name, bundle.sha256)  # older records do not say
     if bundle.sha256 != expected:
-        raise UserError(
-            f"data set {name!r} in {data_dir or 'data'} is not the one that trial {layout.short(record.trial)} was "
-            f"trained on: its record expects sha256 {expected[:16]}…, these images have {bundle.sha256[:16]}…; name "
-            "the folder of the original with --data-dir, or train again in a new store"
-        )
+        whose, differing = f"trial {layout.short(record.trial)} was trained on", (expected, bundle.sha256)
+        raise UserError(data_fault(name, data_dir, whose, differing, "train again in a new store"))
     return bundle
 
 

@@ -34,6 +34,7 @@ class Outside:
     model: str
     dataset: str
     standardize: bool = True
+    digest: str = ""  # of all that makes it: what is kept of one is not taken for another after a change of a file
 
 
 @functools.lru_cache(maxsize=1)

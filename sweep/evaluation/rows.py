@@ -13,6 +13,7 @@ from sweep.evaluation.subject import EvaluateOptions, Subject
 from sweep.store.base import Store
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.row import RowRecord
+from sweep.store.same_data import data_faults, recorded_data
 from sweep.studies.model import Study
 from sweep.trials.cells import evaluation_attacks
 from sweep.trials.provenance import made_here
@@ -40,8 +41,8 @@ class Row:
             return found
         return [one if one.images else one.model_copy(update={"images": (0, limit)}) for one in found]
 
-    def check(self, subject: Subject) -> None:
-        """A trial's checkpoint must be one that the study's tables show."""
+    def check(self, store: Store, subject: Subject) -> None:
+        """A trial's checkpoint must be one that the study's tables show, the images those of the study's trials."""
         labels = [cell.label for cell in self.manifest.cells]
         shown = {name for label in labels for name in self.manifest.checkpoints(label)} or {self.manifest.checkpoint}
         if subject.outside is None and subject.checkpoint not in shown:
@@ -49,6 +50,10 @@ class Row:
             raise UserError(
                 f"study {self.study.name!r} shows {listed}, not {subject.checkpoint}; give TRIAL/{sorted(shown)[0]}"
             )
+        recorded = recorded_data(store, (cell.trial for cell in self.manifest.cells if cell.trial))
+        instead = "leave --study and --as out: a table shows one data set"
+        for fault in data_faults(recorded, subject.data(), subject.data_dir, instead):
+            raise UserError(fault)
 
     def write(self, store: Store, subject: Subject, options: EvaluateOptions) -> None:
         store.write_record(

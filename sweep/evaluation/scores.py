@@ -103,9 +103,10 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
         options = replace(options, dataset=row.study.dataset)
     subject = find_subject(store, options)
     if row is not None:
-        row.check(subject)
+        row.check(store, subject)
     attacks = _attacks(options, subject, row)
     evaluations = [subject.evaluation(attack, options) for attack in attacks]
+    subject.check_data(store, evaluations)
     for attack in attacks:
         subject.parts_for(attack)  # files that it needs are missed before hours of attacks
     warnings = subject.warnings()

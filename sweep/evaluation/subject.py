@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_parts
 from sweep.evaluation.outside import Outside, outside_parts
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
+from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
+from sweep.store.records.record import Provenance
+from sweep.store.same_data import data_fault
 from sweep.studies import own
-from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import registry
 from trainers.attack import EvaluationAttack
 from trainers.config import CHECKPOINTS, is_checkpoint
@@ -110,6 +114,20 @@ class Subject:
             return {self.outside.dataset: data_set(self.outside.dataset, self.data_dir).sha256}
         return trial_data_sha256(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
+    def check_data(self, store: Store, wanted: Iterable[Evaluation]) -> None:
+        """What is stored of these evaluations must be about the same images; older records do not say."""
+        for one in wanted:
+            paths = store.record_paths(ShardRecord, one.folder)
+            kept: list[Provenance] = [
+                *store.records(EvaluationRecord, [one.record], lambda fault: None),
+                *store.records(ShardRecord, paths, lambda fault: None),
+            ]
+            for name, sha256 in self.data().items():
+                other = next((record for record in kept if record.data.get(name, sha256) != sha256), None)
+                if other is not None:
+                    whose, differing = f"evaluation {one.record} was made on", (other.data[name], sha256)
+                    raise UserError(data_fault(name, self.data_dir, whose, differing, "evaluate into another --store"))
+
     def evaluation(self, attack: EvaluationAttack, options: EvaluateOptions) -> Evaluation:
         return evaluation(
             self.name,
@@ -194,8 +212,8 @@ def find_subject(store: Store, options: EvaluateOptions) -> Subject:
     if options.model is None or options.dataset is None:
         raise UserError("weights from elsewhere need --model NAME|factory.py:function and --dataset")
     outside = Outside(str(path.absolute()), options.model, options.dataset, options.standardize)
-    name = f"outside-{_digest(path, outside)}"
-    return Subject(name, "outside", store.uri, options.data_dir, options.device, outside)
+    outside = replace(outside, digest=_digest(path, outside))
+    return Subject(f"outside-{outside.digest}", "outside", store.uri, options.data_dir, options.device, outside)
 
 
 def _digest(path: Path, outside: Outside) -> str:
@@ -208,6 +226,8 @@ def _digest(path: Path, outside: Outside) -> str:
     }
     if images := registry.sha256_of(registry.DATASETS, outside.dataset):
         facts["images"] = images
+    if network := registry.sha256_of(registry.NETWORKS, outside.model):
+        facts["network"] = network
     if ".py:" in outside.model:
         file, _, function = outside.model.rpartition(":")
         factory = Path(os.path.expanduser(file))

@@ -19,10 +19,10 @@ from sweep.evaluation.checkpoints import data_set
 from sweep.store import layout
 from sweep.store.base import ABSENT, Store
 from sweep.store.encoding import BrokenRecord
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.trial import TrialRecord
 from sweep.studies import own
 from sweep.trials.identity import trial_hash
-from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import assembly, registry
 from trainers.counterexamples import Judged, judge
 from trainers.evaluate import pixels, ready

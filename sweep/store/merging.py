@@ -141,20 +141,12 @@ class Merge:
                         f"trials {there} and {here} were trained on different data under the name {name!r}"
                         f"\n    {other.store.uri}\n    {found.store.uri}"
                     )
-            for what, value in _origin(record).items():
+            for what, value in record.made_with.items():
                 made_with.setdefault(what, set()).add(value)
         for what, values in made_with.items():
             if len(values) > 1:
                 listed = ", ".join(sorted(values))
                 self.warnings.append(f"trials were computed with different {what}: {listed}; their rounding differs")
-
-
-def _origin(record: TrialRecord) -> dict[str, str]:
-    """What moves the last digits of a training, as far as its record says."""
-    facts = {"kinds of device": record.device_kind, "builds of torch": record.versions.get("torch", "")}
-    if record.device_kind == "cpu":
-        facts["numbers of threads"] = str(record.threads or "")
-    return {what: value for what, value in facts.items() if value}
 
 
 def _is_further(known: Record, new: Record) -> bool:

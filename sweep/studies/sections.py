@@ -78,6 +78,14 @@ else:  # the settings of each wrapper stand in the entry, under the wrapper's na
 Objective = Literal["margin", "quick", "pgd", "clean"]
 
 
+def _single(value: Any) -> Any:
+    """A list of one is that one: two spellings of one search must not name two."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+Objectives = Annotated[Objective | Annotated[tuple[Objective, ...], Field(min_length=1)], AfterValidator(_single)]
+
+
 class Search(Strict):
     """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
 
@@ -96,7 +104,7 @@ class Search(Strict):
     )
     epochs: int | None = Field(None, ge=1, description="of a candidate; the study's if absent", examples=[30])
     pruner: Literal["asha", "none"] = Field("asha", description="whether hopeless candidates end early")
-    objective: Objective | Annotated[tuple[Objective, ...], Field(min_length=1)] = Field(
+    objective: Objectives = Field(
         "margin",
         description="accuracy on held-out images: under a short attack on margins, under `quick`, under PGD, or clean",
     )

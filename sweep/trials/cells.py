@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from sweep.store import layout
-from sweep.store.base import Store
+from sweep.store.base import Store, TrialLook
 from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
@@ -83,9 +83,23 @@ def stored_cells(study: Study, store: Store) -> list[Cell]:
     return expand(study, chosen_values(study, store))
 
 
-def states(cells: list[Cell], store: Store) -> list[str]:
-    """For each cell: done, collapsed, failed, broken, missing, or waiting for its search."""
-    stored = store.trial_states()
+def stored_trials(study: Study, store: Store) -> Iterator[str]:
+    """All that stand in the study's tables or chose for them, those of other runs under its name included."""
+    before = store.usable(Manifest, layout.manifest(study.name))
+    cells: list[Cell | PlannedCell] = [*(before.cells if before else ()), *stored_cells(study, store)]
+    yield from (cell.trial for cell in cells if cell.trial)
+    for label in study.searches():
+        search = store.search_record(search_id(study, label))
+        for candidate in search.candidates if search else ():
+            yield from (one.trial for one in candidate.runs or (candidate,))
+
+
+def states(cells: list[Cell], store: Store, looks: Mapping[str, TrialLook] | None = None) -> list[str]:
+    """For each cell: done, collapsed, failed, broken, missing, or waiting for its search.
+
+    Who has looked at the store's trials already gives these `looks`.
+    """
+    stored = store.trial_states() if looks is None else {name: look.state for name, look in looks.items()}
     return ["waiting" if c.trial is None else stored.get(layout.short(c.trial), "missing") for c in cells]
 
 

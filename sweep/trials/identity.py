@@ -10,10 +10,10 @@ from typing import Any
 
 import search_spaces
 from sweep.store.encoding import canonical, digest
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.studies.model import Study
 from sweep.studies.space import search_space
 from sweep.trials.candidates import radius_of
-from sweep.trials.numerics import NUMERICS_VERSION
 from trainers import composition
 from trainers.attacks import quick
 from trainers.config import Recipe, Selection, TrialConfig

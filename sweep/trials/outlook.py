@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sweep import listing
 from sweep.store import layout
 from sweep.store.base import Store, fault_of
+from sweep.store.older import older_note
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials import cells as planned
@@ -58,6 +59,7 @@ class Outlook:
     to_run: int
     evaluations: int
     evaluations_stored: int
+    older: str | None  # what the store holds of earlier numerics versions
 
     def json(self, **more: Any) -> str:
         trials = [trial._asdict() for trial in self.trials]
@@ -98,6 +100,8 @@ class Outlook:
         ]
         if self.counts.get("failed"):
             lines.append("failed trials stay as they are; --retry-failed runs them again")
+        if self.older:
+            lines.append(self.older)
         return "\n".join(lines)
 
 
@@ -127,7 +131,8 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
     ]
     asked = [path for paths in places for path in paths if path in present]
     stored = {path for path, data in store.read_many(asked) if fault_of(path, data) is None}
-    states = planned.states(cells, store)
+    looks = store.trial_looks()
+    states = planned.states(cells, store, looks)
     trials = []
     for cell, state, paths in zip(cells, states, places, strict=True):
         again = state == "failed" and retry_failed
@@ -171,4 +176,5 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
         to_run=sum(trial.would != "-" for trial in once),
         evaluations=sum(trial.evaluations for trial in once),
         evaluations_stored=sum(trial.evaluations_stored for trial in once),
+        older=older_note(store, looks.values()),
     )

@@ -15,13 +15,14 @@ from sweep.evaluation.diagnosis import diagnose_trial, stored_diagnosis
 from sweep.evaluation.items import Item, run_item
 from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.trials.cost import diagnosis_passes, epochs, training_cost
-from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, versions
 from sweep.work.training import train_candidate, train_trial
 from trainers.config import TrialConfig
+from trainers.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from sweep.work.work import Work
@@ -43,6 +44,8 @@ class Setting:
     gpus: float = 0.0  # what each process was promised
     versions: Mapping[str, str] = field(default_factory=dict)  # of the driver; workers with others get no work
     dataset: str | None = None  # which every machine must have
+    wrappers: Sequence[Wrapper] = ()  # whose files it must have too
+    data: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of both, as the driver has them
     sign_seconds: float = 20.0  # a sign of life comes at least this often
 
 

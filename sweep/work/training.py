@@ -13,10 +13,10 @@ from sweep.evaluation.checkpoints import data_set
 from sweep.search.pruning import judged
 from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.record import CurveRow
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import Checkpoint, Progress, TrialRecord
-from sweep.trials.numerics import NUMERICS_VERSION
 from sweep.trials.provenance import device, device_name, made_here
 from trainers.assembly import data_sha256
 from trainers.train import train
@@ -106,7 +106,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     )
     tell()
     _push(store, task.trial, folder, without=layout.RESUME)
-    trained_on = data_sha256(task.config, data, place.setting.data_dir)
+    trained_on = data_sha256(data, task.config.wrappers.values(), place.setting.data_dir)
     record = _record(task, place, outcome, trained_on, time.time() - started)
     store.write_record(record)
     place.found.append(record)

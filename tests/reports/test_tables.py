@@ -10,6 +10,7 @@ from reports.store.load import load
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from reports.tables.table import Key, Rounding, best_index, signed
+from sweep.store.numerics import NUMERICS_VERSION
 from trainers.attacks import parse
 
 AT, SOVR, EWAT = [0.480, 0.482, 0.478], [0.494, 0.497, 0.491], [0.475, 0.482, 0.489]
@@ -264,6 +265,39 @@ def test_a_caption_says_where_trainings_were_computed_with_what_rounds_different
     text = markdown_of(store, tmp_path)
     assert "with different devices, which round differently: NVIDIA H100, cpu." in text
     assert "with different builds of torch, which round differently: 2.13.0, 2.13.0+cu130." in text
+
+
+def test_a_caption_names_threads_where_they_differ_on_a_cpu(store, tmp_path):
+    trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
+    for place, kind, threads in ((("at", 0), "cpu", 1), (("at", 1), "cpu", 1), (("sovr", 1), "cuda", 8)):
+        add_trial(store, trials[place], device_kind=kind, threads=threads)
+    assert "numbers of threads" not in markdown_of(store, tmp_path)
+    add_trial(store, trials["sovr", 0], device_kind="cpu", threads=2)
+    text = markdown_of(store, tmp_path)
+    assert "with different numbers of threads, which round differently: 1, 2." in text
+    assert "kinds of device" not in text
+
+
+def test_a_caption_begins_with_data_that_differ_and_names_both(store, tmp_path):
+    trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
+    for place, sha256 in ((("at", 0), "a"), (("at", 1), "a")):
+        add_trial(store, trials[place], data={"cifar10": sha256 * 64})
+    assert "NO COMPARISON" not in markdown_of(store, tmp_path)  # those that do not say are not compared
+    add_trial(store, trials["sovr", 1], data={"cifar10": "b" * 64})
+    note = next(iter(study_tables(results_of(store), "one"))).notes[0]
+    assert note == (
+        "NO COMPARISON: models of one were made on different data under the name 'cifar10' (2 on sha256 "
+        "aaaaaaaaaaaaaaaa…, 1 on sha256 bbbbbbbbbbbbbbbb…); train them again in another store."
+    )
+    assert note in markdown_of(store, tmp_path)
+
+
+def test_a_caption_says_which_trainings_are_of_another_numerics_version(store, tmp_path):
+    trials = add_study(store, "one", {"at": AT, "sovr": SOVR})
+    assert "numerics version" not in markdown_of(store, tmp_path)
+    add_trial(store, trials["sovr", 1], numerics=NUMERICS_VERSION - 1)
+    wanted = f"one shows 1 training of numerics version {NUMERICS_VERSION - 1}; this version makes version "
+    assert f"{wanted}{NUMERICS_VERSION} and trains anew." in markdown_of(store, tmp_path)
 
 
 def test_the_same_records_give_the_same_bytes(store, tmp_path):

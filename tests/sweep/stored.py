@@ -7,6 +7,7 @@ import numpy as np
 
 from sweep.store import layout
 from sweep.store.base import Store
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.store.records.trial import Checkpoint, TrialRecord
@@ -14,7 +15,6 @@ from sweep.store.verdicts import pack
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, evaluation_attacks
 from sweep.trials.identity import search_id
-from sweep.trials.numerics import NUMERICS_VERSION
 
 WEIGHTS = b"w" * 100
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()

@@ -11,9 +11,12 @@ from safetensors.torch import save_file
 
 from sweep import cli
 from sweep.evaluation import scores
+from sweep.evaluation.checkpoints import data_set
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
+from tests import records
+from tests.own_files import write_shelf
 from trainers import models, registry
 
 FACTORY = """
@@ -61,6 +64,24 @@ class Darker(EvaluationAttack):
 
     def adversarial(self, model, images, labels, indices):
         return (images - as_float(self.epsilon)).clamp(0, 1)
+"""
+
+NETWORK = """
+from torch import nn
+
+from trainers.network import Architecture
+
+
+class Net(nn.Module):
+    def __init__(self, classes, shape, mean, std):
+        super().__init__()
+        self.fc = nn.Linear(64, classes)
+
+    def forward(self, images):
+        return self.fc(images.flatten(1))
+
+
+mynet = Architecture(Net, display="Mine")
 """
 
 
@@ -133,6 +154,49 @@ def test_two_processes_give_the_verdicts_of_one_also_of_an_attack_of_one_s_own(e
         (entry,) = json.loads(out)["evaluations"].values()
         records.append(open_store(store).record(EvaluationRecord, entry["record"]))
     assert records[0].verdicts == records[1].verdicts and len(records[0].attack["plugin"]) == 64
+
+
+def test_a_network_of_a_plug_in_is_known_by_its_text(evaluate, files, tmp_path):
+    words = (*known(files, "linear.pt", "mynet"), "--attacks", "clean", "--json", "--plugin", tmp_path / "mynet.py")
+    found = []
+    for text in (NETWORK, NETWORK.replace("return self", "return -self"), NETWORK):
+        (tmp_path / "mynet.py").write_text(text)
+        try:
+            code, out, err = evaluate(*words)
+        finally:
+            registry.forget("mynet")
+        assert code == 0, err
+        result = json.loads(out)
+        (entry,) = result["evaluations"].values()
+        found.append((result["name"], entry["accuracy"]))
+    assert found[0] == found[2] and found[0][0] != found[1][0] and found[0][1] != found[1][1]
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_other_images_under_one_name_are_refused(evaluate, tmp_path, is_finished):
+    plugin = write_shelf(tmp_path)
+    torch.manual_seed(0)
+    torch.save(models.build("small_cnn", 3, shape=(1, 6, 6)).state_dict(), tmp_path / "net.pt")
+    words = ("--checkpoint", tmp_path / "net.pt", "--model", "small_cnn", "--dataset", "shelf", "--plugin", plugin)
+    words = (*words, "--attacks", "clean", "--batch-size", 5)
+    try:
+        assert evaluate(*words, "--data-dir", tmp_path / "data")[0] == 0
+        if not is_finished:
+            store = open_store(tmp_path / "store")
+            (path,) = store.record_paths(EvaluationRecord)
+            record = store.record(EvaluationRecord, path)
+            shard = records.shard_record(path.removesuffix(".json"), 0, 5, "clean", data=record.data)
+            store.write_record(shard)
+            store.delete(path)
+        code, out, err = evaluate(*words, "--data-dir", tmp_path / "other")
+        assert code == 2 and not out and err.count("\n") == 1
+        known, here = (data_set("shelf", str(tmp_path / name)).sha256[:16] for name in ("data", "other"))
+        assert f"'shelf' in {tmp_path / 'other'} is not the one that evaluation evaluations/outside-" in err
+        assert f"expects sha256 {known}…, this one has {here}…" in err
+        assert "with --data-dir, or evaluate into another --store" in err
+        assert evaluate(*words, "--data-dir", tmp_path / "data")[0] == 0
+    finally:
+        registry.forget("shelf")
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(evaluate, files, tmp_path):

@@ -1,13 +1,16 @@
 """A store of an earlier numerics version is recognised, and nothing of it is taken for new."""
 
+import json
+
+import pytest
 from stored import trial
 
-from sweep import engine
+from sweep import cli, engine
+from sweep.store.numerics import NUMERICS_VERSION
+from sweep.store.older import older_note
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from sweep.trials.numerics import NUMERICS_VERSION
-from sweep.trials.older import older_note
 from sweep.work.options import RunOptions
 
 
@@ -23,6 +26,25 @@ def test_a_run_says_in_one_line_what_it_does_not_use(tmp_path, monkeypatch, caps
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"store {store.uri} holds 2 trials of numerics version 1, 2; this version makes version ")
     assert f"version {NUMERICS_VERSION} and trains anew" in line and "python -m sweep.gc --store" in line
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_dry_run_says_why_it_lists_them_as_missing(tmp_path, capsys, as_json):
+    study, store = Study.load("digits", methods=["at"]), open_store(tmp_path)
+    (cell, *_) = planned.expand(study)
+    words = ["run", "--dry-run", "--methods", "at", "--store", str(tmp_path), *(["--json"] if as_json else [])]
+
+    def told():
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        return json.loads(text)["older"] if as_json else text
+
+    assert "of numerics version" not in (told() or "")
+    store.write_record(trial(cell, trial="0" * 64, numerics=NUMERICS_VERSION - 1))
+    said = f"holds 1 trials of numerics version {NUMERICS_VERSION - 1}; this version makes version {NUMERICS_VERSION}"
+    assert f"{said} and trains anew" in told()
 
 
 def test_a_broken_record_is_nobody_s_older_trial(tmp_path):

@@ -16,11 +16,13 @@ from reports.tables.study import study_tables
 from reports.writing import write
 from sweep import cli
 from sweep.errors import UserError
+from sweep.evaluation.checkpoints import data_set
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.row import RowRecord
+from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from tests.sweep.stored import evaluation, write_trial
@@ -82,6 +84,21 @@ def test_attacks_of_one_s_own_are_in_the_study_s_ball_on_its_images(place, tmp_p
     asked = planned.evaluation_attacks(Study.load("digits", SETTINGS))[1]
     (found,) = [record.attack for record in records if record.attack["name"] == "pgd-2"]
     assert found["epsilon"] == asked.epsilon == "0.2" and found["images"] == list(asked.images)
+
+
+def test_one_on_other_images_than_the_study_s_trials_is_refused(place, tmp_path, capsys):
+    shutil.copytree(place, tmp_path / "place")
+    store = open_store(tmp_path / "place" / "store")
+    paths = store.record_paths(TrialRecord)
+    here = data_set("digits", None).sha256
+    for sha256, code in ((here, 0), ("f" * 64, 2)):
+        for record in store.records(TrialRecord, paths[:1]):
+            store.write_record(record.model_copy(update={"data": {"digits": sha256}}))
+        evaluate(tmp_path / "place", "--as", f"Other {code}", "--attacks", "clean", weights="other.pt", code=code)
+    said = capsys.readouterr().err
+    assert f"'digits' in data is not the one that trial {paths[0].split('/')[1]} was trained on" in said
+    assert f"expects sha256 {'f' * 16}…, this one has {here[:16]}…" in said and "leave --study and --as out" in said
+    assert store.paths("rows") == ["rows/digits/Madry_CNN.json", "rows/digits/Other_0.json"]
 
 
 def test_it_stands_in_every_table_with_n_one(results):

@@ -142,10 +142,10 @@ def test_a_data_set_has_a_fingerprint_of_all_its_content() -> None:
 def test_a_synthetic_file_is_named_by_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "extra.npz").write_bytes(b"some images")
     config = TrialConfig(dataset="digits", model="small_cnn", method="at+ddpm", ddpm=Ddpm(file="extra.npz"))
-    found = assembly.data_sha256(config, small_bundle(), tmp_path)
+    found = assembly.data_sha256(small_bundle(), config.wrappers.values(), tmp_path)
     assert found == {"digits": small_bundle().sha256, "extra.npz": hashlib.sha256(b"some images").hexdigest()}
     (tmp_path / "extra.npz").write_bytes(b"other images, later")
-    assert assembly.data_sha256(config, small_bundle(), tmp_path)["extra.npz"] != found["extra.npz"]
+    assert assembly.data_sha256(small_bundle(), config.wrappers.values(), tmp_path)["extra.npz"] != found["extra.npz"]
 
 
 def test_holding_out_everything_is_refused() -> None:

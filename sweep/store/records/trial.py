@@ -37,6 +37,14 @@ class TrialRecord(Provenance, Record):
     def path(self) -> str:
         return layout.trial_record(self.trial)
 
+    @property
+    def made_with(self) -> dict[str, str]:
+        """What moves the last digits of a training, as far as the record says."""
+        facts = {"kinds of device": self.device_kind, "builds of torch": self.versions.get("torch", "")}
+        if self.device_kind == "cpu":
+            facts["numbers of threads"] = str(self.threads or "")
+        return {what: value for what, value in facts.items() if value}
+
 
 class Progress(Part):
     """How far a running training is: a note for people, without a checksum."""

@@ -30,7 +30,8 @@ from trainers.dataset import DatasetFacts, DataSource
 def load(folder, download):
     if os.environ.get("BAD_NODE") == "data":
         raise RuntimeError("the files are not here")
-    return load_digits(folder, download)
+    images, *others = load_digits(folder, download)
+    return (255 - images if os.environ.get("BAD_NODE") == "images" else images, *others)
 
 far_digits = DataSource(DatasetFacts(10, (1, 8, 8), 1437, 360), display="Far", load=load, files="far.npz")
 """
@@ -116,16 +117,22 @@ def test_nodes_that_join_later_and_cannot_work_get_no_work_and_are_named(cluster
             time.sleep(0.2)
 
     wait_for(lambda: list(store.glob("trials/*/progress.json")))
-    for bad in ({"BAD_NODE": "disk"}, {"BAD_NODE": "data"}, {"PYTHONPATH": f"{other.parent}:{ROOT}"}):
+    kinds = ("disk", "data", "images")
+    for bad in (*({"BAD_NODE": kind} for kind in kinds), {"PYTHONPATH": f"{other.parent}:{ROOT}"}):
         cluster.add_node(num_cpus=1, object_store_memory=100_000_000, env_vars=bad)
-    wait_for(lambda: log.read_text().count("gets no more work") == 3)
+    wait_for(lambda: log.read_text().count("gets no more work") == 4)
     (tmp_path / "go").touch()
     driver.wait(patience(100))
     output = log.read_text()
     assert driver.returncode == 0, output  # every trial was done elsewhere
     named = [line for line in output.splitlines() if line.startswith("node ") and "got no more work" in line]
-    assert len(named) == 3, output
-    for words in ("far.npz", "No space left on device", "torch 9.9.9 (the driver has"):
+    assert len(named) == 4, output
+    for words in (
+        "far.npz",
+        "other data under the name 'far_digits' (sha256 ",
+        "No space left on device",
+        "torch 9.9.9 (the driver has",
+    ):
         assert sum(words in line for line in named) == 1
     assert set(open_store(store).trial_states().values()) == {"done"}
     logs = "".join(path.read_text() for path in store.glob("trials/*/log.txt"))

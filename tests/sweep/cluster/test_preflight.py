@@ -9,15 +9,26 @@ import torch
 from sweep.cluster import devices, preflight
 from sweep.cluster.devices import TrialResources
 from sweep.cluster.gpus import examine_gpus
+from sweep.cluster.place import look
 from sweep.cluster.preflight import NodeFacts, create_fault, disk_faults, node_faults, probe, resource_faults
+from sweep.cluster.session import connected
 from sweep.engine import run_study
 from sweep.errors import UserError
+from sweep.evaluation.checkpoints import data_set
 from sweep.store.folder import FolderStore
+from sweep.store.layout import short
+from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import disk
+from sweep.trials.cells import expand, manifest
 from sweep.work.options import RunOptions
+from sweep.work.tasks import Setting
+from tests.own_files import write_shelf
+from tests.sweep import stored
 from tests.sweep.tiny_study import tiny
+from trainers import registry
+from trainers.assembly import data_sha256
 from trainers.wrappers.ddpm import Ddpm
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
@@ -137,6 +148,71 @@ def test_an_impossible_gpu_request_is_refused_and_leaves_nothing_behind(tmp_path
     with pytest.raises(UserError, match="1 GPU \\+ 640 CPU.* no node"):
         run_study(study, open_store(tmp_path / "store"), RunOptions(data_dir=tmp_path, out=None))
     assert not open_store(tmp_path / "store").paths("preflight")
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """Two folders with other images under one data set's name."""
+    write_shelf(tmp_path)
+    yield registry.load_plugin(tmp_path / "shelf.py")
+    registry.forget("shelf")
+
+
+def probed(tmp_path, folder, **more):
+    store = open_store(tmp_path / "store")
+    store.write("preflight/mark", b"")
+    return probe(store.uri, "preflight/mark", "shelf", str(tmp_path / folder), **more)
+
+
+def test_a_node_with_other_data_is_refused_with_both_hashes(tmp_path, shelf):
+    here, same, other = (probed(tmp_path, folder) for folder in ("data", "data", "other"))
+    assert node_faults([here, same]) == []
+    (fault,) = node_faults([here, same, other])
+    known, found = (facts.sha256["shelf"][:16] for facts in (here, other))
+    assert f"has other data under the name 'shelf' (sha256 {found}…, the driver's has {known}…); give every" in fault
+
+
+def test_a_worker_with_other_data_gets_no_work_until_it_has_the_driver_s(tmp_path, shelf):
+    synthetic = Ddpm(file="made.npz")
+    for folder, content in (("data", b"one"), ("other", b"two")):
+        (tmp_path / folder / "made.npz").write_bytes(content)
+    store = open_store(tmp_path / "store")
+    driver = data_sha256(data_set("shelf", str(tmp_path / "data")), [synthetic], tmp_path / "data")
+
+    def fault(folder, **more):
+        setting = Setting(store.uri, str(tmp_path / folder), dataset="shelf", data=driver, **more)
+        return look(setting, store).fault
+
+    assert fault("data", wrappers=[synthetic]) is None
+    assert "under the name 'shelf' (sha256 " in fault("other")
+    shutil.copy(tmp_path / "data" / "bars.npy", tmp_path / "other")
+    assert fault("other") is None
+    assert "under the name 'made.npz' (sha256 " in fault("other", wrappers=[synthetic])
+
+
+def test_other_data_than_those_of_finished_trials_end_the_sweep_before_it_trains(tmp_path, shelf):
+    study = tiny(tmp_path, dataset="shelf", train_images=None, test_images=None)
+    store, (cell, *others) = open_store(tmp_path / "store"), expand(study)
+    known, here = (data_set("shelf", str(tmp_path / name)).sha256 for name in ("data", "other"))
+    wanted = (study, store, TrialResources(0, 1))
+    with connected(None):
+        assert preflight.check(*wanted, tmp_path / "data").data == {"shelf": known}
+        stored.write_trial(store, cell)  # as older versions wrote it
+        assert preflight.check(*wanted, tmp_path / "other").data == {"shelf": here}
+        stored.write_trial(store, cell, data={"shelf": known})
+        stored.write_trial(store, others[0], data={"shelf": known})
+        assert preflight.check(*wanted, tmp_path / "data").data == {"shelf": known}
+        # A run of other methods and seeds adds to the same tables.
+        write_manifest(store, manifest(study, [cell, *others]))
+        one = tiny(tmp_path, dataset="shelf", train_images=None, test_images=None, methods={"st": {}}, search=None)
+        for asked in (study, one):
+            with pytest.raises(UserError) as refused:
+                preflight.check(asked, *wanted[1:], tmp_path / "other")
+            (line,) = str(refused.value).splitlines()[1:]
+            assert f"'shelf' in {tmp_path / 'other'} is not the one that trial {short(cell.trial)} was trained" in line
+            assert f"expects sha256 {known[:16]}…, this one has {here[:16]}…" in line
+            assert "--data-dir, or begin anew in another --store" in line
+    assert not store.paths("preflight")
 
 
 def test_synthetic_images_that_are_missing_are_told_before_anything_is_trained(tmp_path):

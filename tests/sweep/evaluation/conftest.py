@@ -3,9 +3,9 @@
 import pytest
 
 from sweep.store import layout
+from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.opening import open_store
 from sweep.trials.identity import trial_hash
-from sweep.trials.numerics import NUMERICS_VERSION
 from tests import records
 from trainers.config import Recipe, Selection
 from trainers.train import train

@@ -12,6 +12,7 @@ from sweep.studies.model import Study
 from sweep.trials import identity
 from sweep.trials.identity import search_id, trial_hash, trial_hashes
 from trainers.config import Recipe, Selection, TrialConfig
+from trainers.values import check_amount
 
 
 def config(**changes) -> TrialConfig:
@@ -39,7 +40,8 @@ def test_rounding_errors_do_not_make_a_new_trial():
         {"seed": 1},
         {"hyperparameters": {"lam": 0.5}},
         {"recipe": Recipe(learning_rate=0.05)},
-        {"recipe": Recipe(attack={"epsilon": "0.0313725490196"})},
+        {"recipe": Recipe(attack={"epsilon": "0.031372549"})},
+        {"recipe": Recipe(attack={"epsilon": "0.0313725490199"})},
         {"train_images": 100},
         {"plugin": "ab"},
         {"method": "sovr+awp"},
@@ -58,6 +60,10 @@ def test_whatever_can_move_a_number_moves_the_name(change):
         ("sovr", {"epsilon": "1/5"}, {"epsilon": "0.20"}),
         ("sovr", {"epsilon": 0.2}, {"epsilon": "51/255"}),
         ("sovr", {"epsilon": "4/85"}, {"epsilon": "12/255"}),
+        ("sovr", {"epsilon": "8/255"}, {"epsilon": "0.03137254901960784"}),
+        ("sovr", {"epsilon": "8/255"}, {"epsilon": 8 / 255}),
+        ("sovr", {"norm": "l2", "epsilon": "128/255"}, {"norm": "l2", "epsilon": 128 / 255}),
+        ("sovr", {"step_size": "2/255"}, {"step_size": 2 / 255}),
         ("sovr", {}, {"start": "uniform", "mode": "train"}),
         ("trades+awp", {}, {"start": "gauss", "mode": "eval"}),
     ],
@@ -69,6 +75,18 @@ def test_one_setting_in_two_spellings_is_one_trial(method, one, other):
     )
     assert trial_hash(first) == trial_hash(second)
     assert trial_hash(config(method="at", recipe=first.recipe)) != trial_hash(config(method="trades"))
+
+
+@pytest.mark.parametrize("amount", ["0.2", "0.05", "0.08", "0.3", "0.031", "0.0314", "0.502", "0.5", "12", "0.03137"])
+def test_a_decimal_of_one_s_own_is_no_fraction(amount):
+    assert check_amount(amount) == check_amount(float(amount)) == amount
+
+
+def test_every_255th_is_one_radius_as_a_fraction_and_as_the_decimal_that_is_printed_of_it():
+    for count in range(1, 511):
+        wanted = check_amount(f"{count}/255")
+        assert wanted == check_amount(count / 255) == check_amount(repr(count / 255)) == check_amount(wanted)
+        assert f"{count / 255:.10g}" in (wanted, check_amount(f"{count / 255:.10g}"))  # a shorter decimal stays
 
 
 def test_recording_margins_is_no_setting_any_more():
@@ -97,6 +115,14 @@ def test_a_search_s_override_is_part_of_its_name_in_one_spelling():
         for overrides in ([], ["search.sovr.selection.epsilon=1/5"], ["search.sovr.selection.epsilon=1/10"])
     )
     assert plain == same != other
+
+
+def test_a_list_of_one_objective_is_the_search_of_that_one():
+    def name(objective):
+        return search_id(Study.load("digits", overrides=[f"search.sovr.objective={objective}"]), "sovr")
+
+    assert name("margin") == name("[margin]") == search_id(Study.load("digits"), "sovr")
+    assert len({name("margin"), name("pgd"), name("[margin,pgd]"), name("[pgd,margin]")}) == 4
 
 
 def test_hashing_many_seeds_at_once_is_hashing_each():
