@@ -44,7 +44,10 @@ def decide(
     against: Annotated[
         str | None, typer.Option("--against", help="With --claims: the paper, by name or folder.")
     ] = None,
-    budget: application.BudgetOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Device-hours that this command may spend, whatever was used before it, e.g. 2h or 30min."),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Share of wrong decisions allowed, for each claim.")] = 0.05,
     batch: Annotated[int, typer.Option(min=1, help="Seeds between two looks.")] = 2,
     max_seeds: Annotated[int, typer.Option(min=2, max=10_000, help="Seeds at most.")] = 50,

@@ -19,13 +19,16 @@ from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.records.decision import DecisionRecord
+from sweep.store.usage import usages, used_hours
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions
+from sweep.work.summary import Summary
 from trainers import composition, suites
 
 Say = Callable[[str], None]
+SHORTEST_HOURS = 1e-6  # left of a budget, below which nothing is started: it is passed on with nine decimals
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,20 @@ class Rules:
 
 @dataclass
 class Budget:
-    """Device-hours over several runs of a study."""
+    """Device-hours that one command may spend, over all its runs and studies."""
 
     hours: float | None
     used: float = 0.0
 
     @property
     def ended(self) -> bool:
-        return self.hours is not None and self.used >= self.hours
+        return self.hours is not None and self.hours - self.used < SHORTEST_HOURS
 
-    @property
-    def left(self) -> str | None:
-        return None if self.hours is None else f"{max(0.0, self.hours - self.used):.9f}h"
+    def of_study(self, store: Store, study: str) -> str | None:
+        """As a run counts it: with what the study has used before."""
+        if self.hours is None:
+            return None
+        return f"{used_hours(usages(store, study)) + self.hours - self.used:.9f}h"
 
 
 @dataclass
@@ -184,39 +189,40 @@ def settle(
         if not waiting:
             return True
         if budget.ended:
-            say(f"the budget of {budget.hours:.3g} device-hours is used up; the same command goes on from here")
+            say(
+                f"the budget of {budget.hours:.3g} device-hours is used up ({budget.used:.3g} used); the same command may "
+                "spend as much again and goes on from here"
+            )
             return True
         chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
-        if not _advance(chosen, store, options, budget, rules, say):
+        summary = _advance(chosen, store, options, budget, rules, say)
+        if summary.failed:
             return False
         results = _results(store, chosen.study.name, paper)
         for one in asked:
             if one.open and one.study.name == chosen.study.name:
                 before = one.tried
                 update(one, store, results, rules)
-                if one is chosen and one.tried == before and not budget.ended:
+                if one is chosen and one.tried == before and not summary.budget_reached:
                     one.stuck = one.stuck or "the last run gave no new pair"
                 if one.tried > before or one.stuck:
                     _tell(one, rules, say)
                     _keep(one, store, options, rules)
 
 
-def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> bool:
+def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> Summary:
     """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
     wanted = min(asked.tried + rules.batch, len(asked.study.seeds))
     limited = asked.limited(wanted)
     command = run_command(limited, store, None if str(options.data_dir) == "data" else str(options.data_dir))
-    summary = run_study(limited.load(), store, replace(options, budget=budget.left, out=None, command=command))
+    limit = budget.of_study(store, asked.study.name)
+    summary = run_study(limited.load(), store, replace(options, budget=limit, out=None, command=command))
     budget.used += summary.device_hours
-    if summary.budget_reached:
-        budget.used = max(budget.used, budget.hours or 0.0)
-        return True
     if summary.failed:
         say("\n".join(f"failed: {one.title}: {one.reason or 'in an earlier run'}" for one in summary.failed))
         say(f"to try again: {command} --retry-failed")
         asked.stuck = "a training failed"
-        return False
-    return True
+    return summary
 
 
 def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> None:

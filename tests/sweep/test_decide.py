@@ -11,6 +11,7 @@ from reports.papers import load as load_paper
 from sweep import deciding
 from sweep.deciding import Budget, Rules, ask, ask_paper, seed_order, settle
 from sweep.errors import UserError
+from sweep.store import usage
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
@@ -18,6 +19,7 @@ from sweep.store.records.decision import DecisionRecord
 from sweep.store.verdicts import pack
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
+from sweep.trials.cost import budget_hours
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 from tests.chaos import commands
@@ -34,7 +36,7 @@ OUTCOME = {"first", "second", "measure", "seeds", "trials", "differences", "verd
 class Engine:
     """In place of the real one: writes what trainings and attacks would leave, with accuracies drawn around a mean."""
 
-    def __init__(self, means, spread=0.01, hours=0.5, collapsed=(), failing=False):
+    def __init__(self, means, spread=0.01, hours=0.25, collapsed=(), failing=False):
         self.means, self.spread, self.hours, self.collapsed, self.failing = means, spread, hours, collapsed, failing
         self.computed, self.calls = [], []
 
@@ -42,9 +44,11 @@ class Engine:
         self.calls.append((study.labels, study.seeds, options.budget, options.command))
         if self.failing:
             return Summary(study.name, complete=False, failed=[Failure("at seed 0", "0" * 16, "no memory")])
-        cells = planned.expand(study)
+        cells, busy = planned.expand(study), 0.0
+        limit = usage.Budget(store, study.name, budget_hours(options.budget), lambda: busy * usage.HOUR)
         for cell in cells:
-            if store.trial_record(cell.trial) is None:
+            if store.trial_record(cell.trial) is None and limit.may_start():
+                busy += self.hours
                 self.computed.append((cell.label, cell.seed))
                 status = "collapsed" if (cell.label, cell.seed) in self.collapsed else "done"
                 stored.write_trial(store, cell, status)
@@ -57,7 +61,9 @@ class Engine:
                     )
                     store.write_record(made)
         write_manifest(store, planned.manifest(study, cells))
-        return Summary(study.name, complete=True, device_hours=self.hours)
+        limit.write()
+        missing = [cell for cell in cells if store.trial_record(cell.trial) is None]
+        return Summary(study.name, complete=not missing, device_hours=busy, budget_reached=bool(missing))
 
 
 @pytest.fixture
@@ -110,12 +116,25 @@ def test_an_unclear_claim_ends_with_the_seeds_or_with_the_budget(setting):
     engine = Engine({"sovr": 0.6, "at": 0.6})
     one, well = run(engine, "sovr > at", rules=Rules(max_seeds=6))
     assert well and one.seen.verdict == "undecided" and one.seen.n == 6 and "--max-seeds 6" in said[-1]
-    engine = Engine({"sovr": 0.6, "at": 0.6}, hours=0.5)
-    one, well = run(engine, "sovr > at", budget=Budget(0.8))
+    engine = Engine({"sovr": 0.6, "at": 0.6})
+    one, well = run(engine, "sovr > at", budget=Budget(1.8))
     assert well and len(one.values.seeds) == 10 and "used up" in said[-1]
-    assert [budget for _, _, budget, _ in engine.calls] == ["0.800000000h", "0.300000000h"]
     (record,) = decisions(store)
     assert len(record.seeds) == 10 and record.verdict == "undecided"
+
+
+def test_a_budget_is_what_this_command_may_spend_and_what_it_says_it_used(setting):
+    store, run, said = setting
+    for _ in range(2):  # the same command again may spend as much again
+        before, budget = usage.used_hours(usage.usages(store, "tiny")), Budget(2.1)
+        engine = Engine({"sovr": 0.6, "at": 0.6})
+        run(engine, "sovr > at", budget=budget)
+        spent = usage.used_hours(usage.usages(store, "tiny")) - before
+        assert len(engine.computed) == 9 and budget.used == pytest.approx(2.25) == spent
+        assert said[-1].startswith("the budget of 2.1 device-hours is used up (2.25 used)")
+    empty = Budget(0.0)
+    run(engine, "sovr > at", budget=empty)
+    assert len(engine.computed) == 9 and empty.used == 0
 
 
 def test_nothing_is_decided_while_a_seed_collapsed(setting):
@@ -164,7 +183,7 @@ def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_p
     engine = Engine({"at": 0.5, "sovr": 0.8, "mart": 0.497})
     monkeypatch.setattr(deciding, "run_study", engine)
     chosen = [one for one in asked if one.pair.text in ("sovr > at", "mart < at")]
-    assert settle(chosen, store, RunOptions(), Budget(2.0), rules, PAPER, lambda text: None)
+    assert settle(chosen, store, RunOptions(), Budget(4.0), rules, PAPER, lambda text: None)
     # Two seeds for each that nothing is known of, then the budget goes to the one that grows.
     assert [set(labels) for labels, _, _, _ in engine.calls][2] == {"at", "sovr"}
     assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
