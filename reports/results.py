@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from reports.added import added_seeds
 from reports.margins import Margins
 from reports.measures import DIAGNOSTICS, in_norm, measure_in, no_ball
 from reports.papers import load as load_paper
@@ -44,6 +45,7 @@ class Results:
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self.margins = Margins(data)
         self._near_chance: dict[tuple[str, str, str], bool] = {}
+        self._added: dict[tuple[str, str], set[int]] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
@@ -150,6 +152,13 @@ class Results:
     def seeds(self, study: str, label: str) -> list[Planned]:
         return self._planned[study, label]
 
+    def added(self, study: str, label: str) -> set[int]:
+        """Seeds whose training hung on what earlier ones had shown."""
+        if (study, label) not in self._added:
+            trials = {one.seed: one.trial for one in self.seeds(study, label)}
+            self._added[study, label] = added_seeds(self.data.decisions, study, label, trials)
+        return self._added[study, label]
+
     def _trainings(self, study: str) -> Iterator[Planned]:
         return (one for label in self.labels[study] for one in self.seeds(study, label))
 
@@ -249,7 +258,13 @@ class Results:
         rounding = rounding or Rounding()
         if label is None:
             return TableCell(key, rounding=rounding)
-        seeds = self.seeds(key.study, label)
+        seeds, added = self.seeds(key.study, label), self.added(key.study, label)
+        cell = self._cell(key, label, seeds, rounding)
+        if added.isdisjoint(one.seed for one in seeds):
+            return cell
+        return replace(cell, apart=self._cell(key, label, [one for one in seeds if one.seed not in added], rounding))
+
+    def _cell(self, key: Key, label: str, seeds: list[Planned], rounding: Rounding) -> TableCell:
         checkpoint = key.checkpoint or self.shown_checkpoint(key.study)
         epsilon = key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}

@@ -25,6 +25,7 @@ from reports.statistics import (
 )
 from reports.store.load import ReportData
 from reports.tables.table import Key, TableCell, best_index
+from sweep.listing import seed_list
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def study_tests(results: Results, study: str, measure: str = "autoattack", *, ev
     With `everyone`, then against each other method too, by T3: it holds for all pairs, whichever a reader looks at.
     """
     keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
-    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None]
+    cells = [cell for cell in (results.cell(key).tested for key in keys) if cell.sample is not None]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
@@ -206,7 +207,7 @@ def seed_verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
     checkpoint = results.shown_checkpoint(study)
     found = {}
     for planned in results.seeds(study, cell.label):
-        if planned.status == "done":
+        if planned.seed in cell.seeds:
             evaluation = results.evaluation(study, planned.trial, checkpoint, cell.key.measure, epsilon)
             if evaluation is not None:
                 found[planned.seed] = results.data.verdicts(evaluation.path)
@@ -253,14 +254,3 @@ def advice(data: ReportData, test: Tests, row: Versus) -> str | None:
 
 def seeds_command(data: ReportData, study: str, labels: list[str], seeds: list[int], *words: str) -> str:
     return data.run_command(study, "--methods", ",".join(labels), "--seeds", seed_list(seeds), *words)
-
-
-def seed_list(seeds: list[int]) -> str:
-    """0,1,2,3,4 as 0-4, in the spelling of --seeds."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

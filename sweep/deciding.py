@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from reports.added import added_seeds
 from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
 from reports.measures import DIAGNOSTICS
 from reports.names import attack_name
@@ -70,6 +71,8 @@ class Asked:
     trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
     values: PairedValues = PairedValues((), (), (), (), 0.0)
     seen: Look | None = None
+    planned: dict[str, set[int]] = field(default_factory=dict)  # by label, seeds that no look has asked for
+    added: dict[str, set[int]] = field(default_factory=dict)  # by label, those that one has
     stuck: str = ""  # why no further seed is worth it
 
     @property
@@ -179,7 +182,9 @@ def settle(
     asked: Sequence[Asked], store: Store, options: RunOptions, budget: Budget, rules: Rules, paper: Paper, say: Say
 ) -> bool:
     """Spends the budget, on the most promising claim first; False if a run failed. Every look is printed and stored."""
+    known = list(store.records(DecisionRecord, store.record_paths(DecisionRecord), skip=lambda broken: None))
     for one in asked:
+        _tell_seeds_apart(one, store, known)
         update(one, store, _results(store, one.study.name, paper), rules)
         if one.seen is not None:
             _tell(one, rules, say)
@@ -190,11 +195,13 @@ def settle(
             return True
         if budget.ended:
             say(
-                f"the budget of {budget.hours:.3g} device-hours is used up ({budget.used:.3g} used); the same command may "
-                "spend as much again and goes on from here"
+                f"the budget of {budget.hours:.3g} device-hours is used up ({budget.used:.3g} used); "
+                "the same command may spend as much again and goes on from here"
             )
             return True
         chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
+        _add(chosen, _wanted(chosen, rules))
+        _keep(chosen, store, options, rules)  # before the seeds are there: they are marked however this command ends
         summary = _advance(chosen, store, options, budget, rules, say)
         if summary.failed:
             return False
@@ -210,10 +217,30 @@ def settle(
                     _keep(one, store, options, rules)
 
 
+def _tell_seeds_apart(one: Asked, store: Store, decisions: Sequence[DecisionRecord]) -> None:
+    """A study's own seeds, and those that somebody has run by their number, are not of this command's choice."""
+    own, manifest = set(one.options.load().seeds), store.manifest(one.study.name)
+    cells = planned.expand(one.study, planned.chosen_values(one.study, store))
+    trials = {(cell.label, cell.seed): cell.trial for cell in cells}
+    for label in one.pair.labels:
+        of_label = {seed: trial or "" for (name, seed), trial in trials.items() if name == label}
+        one.added[label] = added_seeds(decisions, one.study.name, label, of_label)
+        stored = {cell.seed for cell in manifest.cells if cell.label == label} if manifest is not None else set()
+        one.planned[label] = (own | stored) - one.added[label]
+
+
+def _add(one: Asked, seeds: int) -> None:
+    for label in one.pair.labels:
+        one.added[label] |= set(one.study.seeds[:seeds]) - one.planned[label]
+
+
+def _wanted(one: Asked, rules: Rules) -> int:
+    return min(one.tried + rules.batch, len(one.study.seeds))
+
+
 def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> Summary:
     """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
-    wanted = min(asked.tried + rules.batch, len(asked.study.seeds))
-    limited = asked.limited(wanted)
+    limited = asked.limited(_wanted(asked, rules))
     command = run_command(limited, store, None if str(options.data_dir) == "data" else str(options.data_dir))
     limit = budget.of_study(store, asked.study.name)
     summary = run_study(limited.load(), store, replace(options, budget=limit, out=None, command=command))
@@ -288,6 +315,7 @@ def _keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
             seeds=values.seeds[: seen.n],
             trials=values.trials[: seen.n],
             differences=values.differences[: seen.n],
+            added={label: tuple(sorted(seeds)) for label, seeds in one.added.items()},
             left_out=values.left_out,
             verdict="undecided" if values.left_out else seen.verdict,
             estimate=seen.estimate,

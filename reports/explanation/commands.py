@@ -9,9 +9,9 @@ from typing import Any
 from reports.departures import differing, shipped
 from reports.explanation.settings import settings_of, value_at
 from reports.results import Results
-from reports.significance import seed_list
 from reports.tables.table import TableCell
 from sweep.commands import given, only, run, spelled, store_words
+from sweep.listing import seed_list
 from sweep.store.encoding import canonical
 from sweep.studies.check_search import SEARCHED
 from sweep.studies.written import written_study

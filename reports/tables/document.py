@@ -10,6 +10,7 @@ from reports.decisions import decisions
 from reports.names import attack_name, listed, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
+from reports.tables.caption import tests_notes
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
@@ -115,7 +116,7 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
         parts += [tests_text(test) for test in tests]
-        parts.append(f"<sub>{TESTS_CAPTION}</sub>")
+        parts.append(f"<sub>{' '.join([TESTS_CAPTION, *tests_notes(tables[0].blocks[0].rows[0].cells)])}</sub>")
         parts += _advice(results, study, tests)
     decided = decisions(results, study)
     if decided:

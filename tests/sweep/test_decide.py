@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reports.claims.sources import Ours
 from reports.papers import load as load_paper
+from reports.results import Results
+from reports.tables.table import Key
 from sweep import deciding
 from sweep.deciding import Budget, Rules, ask, ask_paper, seed_order, settle
 from sweep.errors import UserError
@@ -135,6 +139,38 @@ def test_a_budget_is_what_this_command_may_spend_and_what_it_says_it_used(settin
     empty = Budget(0.0)
     run(engine, "sovr > at", budget=empty)
     assert len(engine.computed) == 9 and empty.used == 0
+
+
+def test_added_seeds_are_marked_before_they_are_there_and_no_test_of_the_tables_takes_them(setting, tmp_path):
+    store, run, _ = setting
+    options, engine = StudyOptions(str(tmp_path / "tiny.yaml")), Engine({"st": 0.59, "at": 0.6})
+    own = options.load().seeds
+    engine(replace(options, methods="st,at").load(), store, RunOptions())
+
+    class Killed(Engine):
+        def __call__(self, study, store, options):
+            super().__call__(study, store, options)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Killed(engine.means), "st < at", rules=Rules(batch=3))
+    added = tuple(range(len(own), len(own) + 3))
+    (record,) = decisions(store)
+    results = Results.read(store)
+    cell = results.cell(Key("tiny", "st", record.measure))
+    assert record.added == {"st": added, "at": added} and len(record.seeds) < cell.sample.n
+    assert cell.tested.seeds == own and Ours(results).sample(cell.key).n == len(own) < cell.sample.n
+
+
+def test_seeds_that_somebody_ran_by_their_number_are_not_added_ones(setting, tmp_path):
+    store, run, _ = setting
+    options, engine = StudyOptions(str(tmp_path / "tiny.yaml")), Engine({"st": 0.1, "at": 0.6})
+    engine(replace(options, methods="at", seeds="0-9").load(), store, RunOptions())
+    run(engine, "st < at")
+    (record,) = decisions(store)
+    assert record.added["at"] == () and record.added["st"]
+    run(engine, "at > st + 40")  # whoever looks next finds the first one's seeds in the store
+    assert {one.added["st"] for one in decisions(store)} == {record.added["st"]}
 
 
 def test_nothing_is_decided_while_a_seed_collapsed(setting):
