@@ -1,7 +1,7 @@
 """Claims about two labels as one types them, those of the paper, and decisions where tables and page show them."""
 
 import pytest
-from hand_made import PAPER, QuickStore, add_study, results_of
+from hand_made import PAPER, QuickStore, add_diagnostics, add_study, results_of
 
 from reports.claims.pairs import Pair, paired_values, paper_pairs, parse, undecided
 from reports.decisions import decisions
@@ -81,6 +81,20 @@ def test_values_are_paired_by_seed_up_to_the_first_that_is_missing_and_only_of_t
     assert paired_values(results_of(store), "own", Pair("sovr", "at"), [0, 1, 2], other).seeds == ()
     both = paired_values(results_of(store), "own", Pair("sovr", "at", measure="sum"), [0, 1, 2], trials)
     assert both.differences == pytest.approx((10.0, 11.0))
+
+
+def test_shares_of_images_that_no_attack_measures_have_the_step_of_one_image(tmp_path):
+    store = QuickStore(tmp_path)
+    trials = add_study(store, "own", {"at": [0.4, 0.42, 0.44, 0.4], "sovr": [0.5, 0.51, 0.55, 0.5]})
+    summary = {"train_potentially_misclassified": 1.0, "gradient_norm_ce_label": 2.0, "images_train": 50.0}
+    for trial in trials.values():
+        add_diagnostics(store, trial, summary, checkpoint=records.manifest("own").checkpoint)
+    found = {
+        measure: paired_values(results_of(store), "own", Pair("sovr", "at", measure=measure), [0, 1, 2, 3], trials)
+        for measure in ("train_potentially_misclassified", "gradient_norm_ce_label")
+    }
+    assert {one.differences for one in found.values()} == {(0.0,) * 4}
+    assert [one.resolution for one in found.values()] == [2.0, 0.0]
 
 
 def test_a_decision_stands_in_tables_and_page_while_its_trials_are_those_of_the_study(tmp_path):
