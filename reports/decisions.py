@@ -13,8 +13,10 @@ from sweep.store.records.decision import DecisionRecord
 
 NOTE = (
     "Sequential: seeds were added until the claim was decided or the budget ended; the differences at equal seeds are "
-    "tested by an e-value, whose error rate holds whenever one looks. Each claim has its own level. These decisions "
-    "replace no verdict of the tables, whose tests suppose that the number of seeds was fixed before."
+    "tested by an e-value, whose error rate holds whenever one looks, for a claim that was named before its first "
+    "seeds were seen; of one that they suggested it does not. Each claim has its own level: of N claims up to N·α may "
+    "be decided wrongly. These decisions replace no verdict of the tables, whose tests suppose that the number of "
+    "seeds was fixed before and leave out the seeds added here."
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,12 @@ from sweep.application import app
 from sweep.commands import spelled, typed
 from sweep.errors import UserError
 
+if TYPE_CHECKING:
+    from sweep.deciding import Asked, Rules
+
 HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
+
+Its level holds for a claim that was named before its first seeds were seen, not for the clearest of many.
 
 \b
 Examples:
@@ -96,13 +101,25 @@ def decide(
     going_well = deciding.settle(asked, opened, run, limit, rules, paper, typer.echo)
     decided = sum(one.seen is not None and one.seen.decided and not one.values.left_out for one in asked)
     if claims:
-        typer.echo(f"{decided} of {len(asked)} open claims decided, each at alpha = {alpha:g}")
+        typer.echo(f"{decided} of {len(asked)} open claims decided, each at alpha = {alpha:g}{_together(asked, rules)}")
     typer.echo(f"used {limit.used:.2f} device-hours; store: {opened.uri}")
     if opened.manifests():
         written = write_tables(opened, out, figures=True)
         typer.echo(f"written: {', '.join(str(path) for path in written if path.parent == out)}")
     if not going_well:
         raise typer.Exit(application.FAILED)
+
+
+def _together(asked: list[Asked], rules: Rules) -> str:
+    """What many levels come to."""
+    if len(asked) < 2:
+        return ""
+    from sweep.deciding import strictly_decided
+
+    return (
+        f": up to {len(asked) * rules.alpha:.2g} of them may be wrong. Decided at alpha / {len(asked)} too, "
+        f"a level for all of them together: {strictly_decided(asked, rules.alpha / len(asked))}"
+    )
 
 
 if __name__ == "__main__":

@@ -88,6 +88,15 @@ class Asked:
         decided = self.seen is not None and self.seen.decided
         return not (decided or self.values.left_out or self.stuck)
 
+    def look(self, alpha: float) -> Look | None:
+        return look(
+            self.values.differences,
+            direction=self.pair.direction,
+            margin=self.pair.margin,
+            alpha=alpha,
+            resolution=self.values.resolution,
+        )
+
     def limited(self, seeds: int) -> StudyOptions:
         """The study with this pair's labels and the first of its seeds."""
         return replace(
@@ -260,18 +269,18 @@ def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> N
     if None not in first and first == second:
         raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
     one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
-    one.seen = look(
-        one.values.differences,
-        direction=one.pair.direction,
-        margin=one.pair.margin,
-        alpha=rules.alpha,
-        resolution=one.values.resolution,
-    )
+    one.seen = one.look(rules.alpha)
     if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
         last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
         one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
     if one.tried >= len(one.study.seeds):
         one.stuck = f"--max-seeds {len(one.study.seeds)}"
+
+
+def strictly_decided(asked: Sequence[Asked], alpha: float) -> int:
+    """How many are decided at this level too, by all seeds that are there."""
+    looks = [one.look(alpha) for one in asked if not one.values.left_out]
+    return sum(seen is not None and seen.decided for seen in looks)
 
 
 def _results(store: Store, study: str, paper: Paper) -> Results | None:

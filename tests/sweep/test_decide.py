@@ -223,6 +223,7 @@ def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_p
     # Two seeds for each that nothing is known of, then the budget goes to the one that grows.
     assert [set(labels) for labels, _, _, _ in engine.calls][2] == {"at", "sovr"}
     assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
+    assert deciding.strictly_decided(chosen, 0.025) == 1 and deciding.strictly_decided(chosen, 1e-9) == 0
     left = [one.pair.text for one in ask_paper(options, PAPER, store, rules)]
     assert "sovr > at" not in left and "mart < at" in left
 
@@ -266,7 +267,7 @@ def test_a_killed_command_goes_on_where_it_was_and_ends_as_one_that_was_not(tmp_
         return {one.path: one.model_dump(include=OUTCOME) for one in decisions(open_store(tmp_path / store))}
 
     whole = decide("whole")
-    assert whole.code == 0 and "open claims decided" in whole.output
+    assert whole.code == 0 and "open claims decided" in whole.output and "a level for all of them" in whole.output
     assert found("whole") and all(one["seeds"] == (0, 1) for one in found("whole").values())
     assert decide("cut", kill_at=60).killed and not found("cut")
     trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("trials/*/record.json")}
