@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from reports.claims.pairs import Pair
 from reports.measures import DIAGNOSTICS
-from reports.names import attack_name
 from reports.results import Results
 from reports.sequential import number_words, outcome_words, record_look
+from sweep.listing import seed_list
 from sweep.store.records.decision import DecisionRecord
 
 NOTE = (
@@ -53,11 +53,11 @@ def _shown(results: Results, record: DecisionRecord) -> Decision:
     assert seen is not None  # a record has at least two seeds
     names, pair = results.labels[record.study], Pair.of(record)
     shown = Pair(names[pair.first], names[pair.second], pair.direction, pair.margin).text
-    radius = f", ε = {record.epsilon}" if record.epsilon else ""
     points = "" if record.measure in ("margin", *DIAGNOSTICS) else " points"
     return Decision(
-        f"{shown} ({attack_name(record.measure)}{radius})",
+        f"{shown} ({pair.measured})",
         outcome_words(seen, len(record.left_out)),
-        number_words(seen, record.alpha, points),
+        # One claim may have been asked at several levels, or by seeds in another order.
+        f"seeds {seed_list(record.seeds[: seen.n])}, α = {record.alpha:g}: {number_words(seen, record.alpha, points)}",
         "undecided" if record.left_out else seen.verdict,
     )

@@ -13,6 +13,9 @@ DIAGNOSTICS = {
     "gradient_norm_logit_max": 1.0,
 }
 
+# What tables and figures show of the last epoch, as the paper does, wherever a study's accuracies are taken.
+OWN_CHECKPOINT = {"margin": "last", "generalization_gap": "last"}
+
 # Those that are shares of images, and where the summary says of how many.
 SHARES = {
     "generalization_gap": ("images_train", "images_test"),

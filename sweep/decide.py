@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
 
 Its level holds for a claim that was named before its first seeds were seen, not for the clearest of many.
+Seeds come in one order, the study's own and then the smallest others, whatever --set seeds says.
 
 \b
 Examples:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from reports.added import added_seeds
 from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
-from reports.measures import DIAGNOSTICS
-from reports.names import attack_name
+from reports.measures import DIAGNOSTICS, OWN_CHECKPOINT
 from reports.papers.paper import Paper
 from reports.results import Results
 from reports.sequential import SCALE, Look, growth, look, number_words, outcome_words
@@ -77,7 +76,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        return f"{self.study.name}: {self.pair.text} ({attack_name(self.pair.measure)})"
+        return f"{self.study.name}: {self.pair.text} ({self.pair.measured})"
 
     @property
     def tried(self) -> int:
@@ -118,7 +117,7 @@ def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> 
             f"--measure {measure}: study {whole.name} does not take it; it takes {names}. Another attack is added by "
             f"--set evaluation.attacks=[{measure}]"
         )
-    return _asked(options, replace(pair, measure=measure), rules)
+    return _asked(options, replace(pair, measure=measure, checkpoint=OWN_CHECKPOINT.get(measure)), rules)
 
 
 _WITHOUT_ATTACK = ("clean", "margin", "sum")
@@ -140,6 +139,9 @@ def ask_paper(options: StudyOptions, paper: Paper, store: Store, rules: Rules) -
 
 
 def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
+    # Another order of the seeds would be a second chance for the same claim.
+    settings = [one for one in options.settings or () if one.partition("=")[0].strip() != "seeds"]
+    options = replace(options, settings=settings)
     first = replace(options, methods=",".join(pair.labels)).load()
     seeds = seed_order(first, rules.max_seeds)
     study = replace(options, methods=",".join(pair.labels), seeds=",".join(map(str, seeds))).load()

@@ -11,6 +11,7 @@ from reports.claims.kinds import KINDS
 from reports.claims.question import Question, listed
 from reports.claims.sources import Ours
 from reports.measures import SHARES
+from reports.names import attack_name
 from reports.papers.paper import Paper
 from reports.results import Results
 from reports.statistics import Sample
@@ -46,6 +47,19 @@ class Pair:
         sign = ">" if self.direction > 0 else "<"
         margin = f" {'+' if self.margin > 0 else '-'} {abs(self.margin):g}" if self.margin else ""
         return f"{self.first} {sign} {self.second}{margin}"
+
+    @property
+    def measured(self) -> str:
+        """What is compared, for whoever reads of it."""
+        radius = f", ε = {self.epsilon}" if self.epsilon else ""
+        at = f", checkpoint {self.checkpoint}" if self.checkpoint else ""
+        return f"{attack_name(self.measure)}{radius}{at}"
+
+    @property
+    def mirrored(self) -> Pair:
+        """The same said from the other side: a < b - 1 for b > a + 1."""
+        direction: Direction = -1 if self.direction > 0 else 1
+        return replace(self, first=self.second, second=self.first, direction=direction, margin=0.0 - self.margin)
 
     @property
     def labels(self) -> list[str]:
@@ -104,7 +118,9 @@ def paper_pairs(
             for pair in _pairs(entry):
                 wanted = [name for name in listed(entry["measure"]) if (name, pair.epsilon) in measured]
                 if wanted and {pair.first, pair.second} <= set(labels):
-                    found.setdefault(replace(pair, measure=wanted[0]))
+                    asked = replace(pair, measure=wanted[0])
+                    if asked.mirrored not in found:
+                        found.setdefault(asked)
     return list(found)
 
 

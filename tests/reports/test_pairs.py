@@ -56,6 +56,8 @@ def test_the_papers_claims_about_two_labels_become_pairs_of_the_studies_that_tak
     assert Pair("sovr", "at") in found and Pair("mart", "at", -1) in found
     assert Pair("sovr", "trades", 1, -1.0) in found  # "not worse" within a point
     assert all(pair.measure == "autoattack" and pair.epsilon is None for pair in found)
+    turned = [pair.mirrored for pair in found]
+    assert not set(found) & set(turned) and Pair("at", "sovr", -1, 1.0).mirrored == Pair("sovr", "at", 1, -1.0)
     wider = paper_pairs(PAPER, "cifar10_rn18", ["at", "sovr"], {("autoattack", "12/255")})
     assert [pair.epsilon for pair in wider] == ["12/255"]
     assert Pair("sovr", "at") in paper_pairs(PAPER, "digits", ["at", "sovr"], {("autoattack", None)})
@@ -117,6 +119,7 @@ def test_a_decision_stands_in_tables_and_page_while_its_trials_are_those_of_the_
     (shown,) = decisions(results, "own")
     assert shown.claim == "SOVR > AT (AutoAttack)"
     assert shown.outcome == "holds, decided after 4 seeds (sequential)" and "+20.25 points" in shown.numbers
+    assert shown.numbers.startswith("seeds 0-3, α = 0.05: ")
     tables = {"own": study_tables(results, "own")}
     assert "holds, decided after 4 seeds (sequential)" in document.write(results, tables, paper_tables(results))
     page = write_page(results, tables["own"], [], tmp_path / "out").read_text()

@@ -205,6 +205,16 @@ def test_seeds_come_in_an_order_without_the_searches_own(tmp_path):
     assert seed_order(study, 6) == [3, 5, 0, 2, 4, 6] and seed_order(study, 1) == [3]
 
 
+def test_one_claim_has_one_order_of_seeds_and_a_measure_the_epoch_that_tables_show_it_of(tmp_path):
+    tiny(tmp_path, seeds=[0, 1, 2], search=None, methods={"st": {}, "at": {}})
+    options = StudyOptions(str(tmp_path / "tiny.yaml"), ["seeds=[1,2,3,4]", "train.epochs=1"])
+    one = ask(options, "st < at", None, Rules(max_seeds=5))
+    assert one.study.seeds == (0, 1, 2, 3, 4) and one.study.train.epochs == 1
+    assert "seeds=" not in deciding.run_command(one.limited(2), open_store(tmp_path / "store"))
+    margin = ask(options, "st < at", "margin", Rules())
+    assert margin.pair.checkpoint == "last" and margin.name.endswith(", checkpoint last)") and not one.pair.checkpoint
+
+
 def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_path, monkeypatch):
     changes = {"evaluation": {"attacks": ["clean", "autoattack"], "suite": None, "epsilon": "0.1", "images": 20}}
     tiny(tmp_path, search=None, methods={"at": {}, "sovr": {}, "mart": {}}, **changes)
