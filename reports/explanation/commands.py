@@ -50,6 +50,12 @@ def command(results: Results, cell: TableCell, setting: str, value: Any) -> str:
     return spelled("sweep.run", *words, *store_words(results.data.store.uri))
 
 
+def papers_cell(results: Results, study: str, label: str) -> str:
+    """A label of a shipped study as it is, without the search for it."""
+    pinned = _pinned(label) if label in written_study(study).searches() else []
+    return results.data.run_command(study, "--methods", label, *pinned)
+
+
 def _values(mine: Mapping[str, Any], theirs: Mapping[str, Any], setting: str) -> Changes:
     """Hyperparameters that differ from those written, the changed one aside."""
     written = theirs.get("hyperparameters", {})
