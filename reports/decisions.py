@@ -12,7 +12,7 @@ from sweep.listing import seed_list
 from sweep.store.records.decision import DecisionRecord
 
 NOTE = (
-    "Sequential: seeds were added until the claim was decided or the budget ended; the differences at equal seeds are "
+    "Sequential: seeds are added until the claim is decided or the budget ends; the differences at equal seeds are "
     "tested by an e-value, whose error rate holds whenever one looks, for a claim that was named before its first "
     "seeds were seen; of one that they suggested it does not. Each claim has its own level: of N claims up to N·α may "
     "be decided wrongly. These decisions replace no verdict of the tables, whose tests suppose that the number of "
@@ -54,10 +54,18 @@ def _shown(results: Results, record: DecisionRecord) -> Decision:
     names, pair = results.labels[record.study], Pair.of(record)
     shown = Pair(names[pair.first], names[pair.second], pair.direction, pair.margin).text
     points = "" if record.measure in ("margin", *DIAGNOSTICS) else " points"
+    numbers = number_words(seen, record.alpha, points)
     return Decision(
         f"{shown} ({pair.measured})",
         outcome_words(seen, len(record.left_out)),
         # One claim may have been asked at several levels, or by seeds in another order.
-        f"seeds {seed_list(record.seeds[: seen.n])}, α = {record.alpha:g}: {number_words(seen, record.alpha, points)}",
+        f"seeds {seed_list(record.seeds[: seen.n])} ({_added(results, record)}), α = {record.alpha:g}: {numbers}",
         "undecided" if record.left_out else seen.verdict,
     )
+
+
+def _added(results: Results, record: DecisionRecord) -> str:
+    """Which of them were not there before the claim was looked at."""
+    found = {seed for label in (record.first, record.second) for seed in results.added(record.study, label)}
+    added = found.intersection(record.seeds)
+    return f"added: {seed_list(added)}" if added else "none added"

@@ -15,7 +15,7 @@ from sweep.commands import spelled, typed
 from sweep.errors import UserError
 
 if TYPE_CHECKING:
-    from sweep.deciding import Asked, Rules
+    from sweep.claim import Asked, Rules
 
 HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
 
@@ -67,6 +67,7 @@ def decide(
 ) -> None:
     from reports.papers import load as load_paper
     from sweep import deciding
+    from sweep.claim import Rules
     from sweep.engine import write_tables
     from sweep.store.folder import make_folder
     from sweep.store.opening import open_store
@@ -76,7 +77,7 @@ def decide(
 
     if (claim is None) is not claims:
         raise UserError("give either one claim, such as 'sovr > at', or --claims for those of the paper")
-    rules = deciding.Rules(alpha, batch, max_seeds)
+    rules = Rules(alpha, batch, max_seeds)
     limit = deciding.Budget(budget_hours(budget))
     opened, paper = open_store(store), load_paper(against)
     options = StudyOptions(study or "digits", settings, plugins=plugin)
@@ -115,7 +116,7 @@ def _together(asked: list[Asked], rules: Rules) -> str:
     """What many levels come to."""
     if len(asked) < 2:
         return ""
-    from sweep.deciding import strictly_decided
+    from sweep.claim import strictly_decided
 
     return (
         f": up to {len(asked) * rules.alpha:.2g} of them may be wrong. Decided at alpha / {len(asked)} too, "

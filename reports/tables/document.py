@@ -120,7 +120,7 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
         parts += _advice(results, study, tests)
     decided = decisions(results, study)
     if decided:
-        parts.append("### Decided seed by seed")
+        parts.append("### Sequential claims")
         parts.append("\n".join(f"- {escape(one.line)}" for one in decided))
         parts.append(f"<sub>{SEQUENTIAL}</sub>")
     for table in tables[1:]:

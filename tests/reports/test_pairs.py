@@ -119,10 +119,12 @@ def test_a_decision_stands_in_tables_and_page_while_its_trials_are_those_of_the_
     (shown,) = decisions(results, "own")
     assert shown.claim == "SOVR > AT (AutoAttack)"
     assert shown.outcome == "holds, decided after 4 seeds (sequential)" and "+20.25 points" in shown.numbers
-    assert shown.numbers.startswith("seeds 0-3, α = 0.05: ")
+    assert shown.numbers.startswith("seeds 0-3 (added: 2,3), α = 0.05: ")
     tables = {"own": study_tables(results, "own")}
     assert "holds, decided after 4 seeds (sequential)" in document.write(results, tables, paper_tables(results))
     page = write_page(results, tables["own"], [], tmp_path / "out").read_text()
     assert "holds, decided after 4 seeds (sequential)" in page
+    store.write_record(records.decision_record(**facts, added={}))
+    assert decisions(results_of(store), "own")[0].numbers.startswith("seeds 0-3 (none added), ")
     add_study(store, "own", {label: numbers[:3] for label, numbers in values.items()})
     assert decisions(results_of(store), "own") == []

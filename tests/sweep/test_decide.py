@@ -13,7 +13,8 @@ from reports.papers import load as load_paper
 from reports.results import Results
 from reports.tables.table import Key
 from sweep import deciding
-from sweep.deciding import Budget, Rules, ask, ask_paper, seed_order, settle
+from sweep.claim import Rules, strictly_decided
+from sweep.deciding import Budget, ask, ask_paper, seed_order, settle
 from sweep.errors import UserError
 from sweep.store import usage
 from sweep.store.manifests import write_manifest
@@ -45,7 +46,7 @@ class Engine:
         self.computed, self.calls = [], []
 
     def __call__(self, study, store, options):
-        self.calls.append((study.labels, study.seeds, options.budget, options.command))
+        self.calls.append((study.labels, study.seeds, options))
         if self.failing:
             return Summary(study.name, complete=False, failed=[Failure("at seed 0", "0" * 16, "no memory")])
         cells, busy = planned.expand(study), 0.0
@@ -98,9 +99,9 @@ def test_a_clear_claim_is_decided_after_four_seeds_and_stored(setting):
     assert sorted(engine.computed) == sorted((label, seed) for label in ("st", "at") for seed in range(4))
     (record,) = decisions(store)
     assert record.verdict == "holds" and record.seeds == (0, 1, 2, 3) and record.high < 0
-    assert [len(seeds) for _, seeds, _, _ in engine.calls] == [2, 4]
+    assert [len(seeds) for _, seeds, _ in engine.calls] == [2, 4]
     assert "decided after 4 seeds (sequential)" in said[-1] and "to go" in said[0]
-    command = engine.calls[0][3]
+    command = engine.calls[0][2].command
     assert command.startswith("python -m sweep.run --study") and "--methods st,at --seeds 0,1" in command
 
 
@@ -153,8 +154,8 @@ def test_added_seeds_are_marked_before_they_are_there_and_no_test_of_the_tables_
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(Killed(engine.means), "st < at", rules=Rules(batch=3))
-    added = tuple(range(len(own), len(own) + 3))
+        run(Killed(engine.means), "st < at")
+    added = tuple(range(len(own), len(own) + 2))
     (record,) = decisions(store)
     results = Results.read(store)
     cell = results.cell(Key("tiny", "st", record.measure))
@@ -180,10 +181,30 @@ def test_nothing_is_decided_while_a_seed_collapsed(setting):
     assert well and record.verdict == "undecided" and record.left_out == (2,) and "collapsed or failed" in said[-1]
 
 
-def test_a_failed_training_ends_the_command_with_the_way_out(setting):
-    store, run, said = setting
-    _, well = run(Engine({}, failing=True), "st < at")
-    assert not well and "no memory" in said[0] and said[1].endswith("--retry-failed") and decisions(store) == []
+def test_a_failed_training_ends_its_claim_with_the_way_out_and_the_others_go_on(setting, tmp_path, monkeypatch):
+    store, _, said = setting
+    works, fails = Engine({"st": 0.1, "at": 0.6}), Engine({}, failing=True)
+    monkeypatch.setattr(
+        deciding, "run_study", lambda study, *rest: (fails if "sovr" in study.labels else works)(study, *rest)
+    )
+    claims = [ask(StudyOptions(str(tmp_path / "tiny.yaml")), text, None, Rules()) for text in ("sovr > at", "st < at")]
+    command = "python -m sweep.decide --claims --budget 2h"
+    assert not settle(claims, store, RunOptions(command=command), Budget(None), Rules(), PAPER, said.append)
+    assert (
+        "no memory" in said[0] and said[1] == "to try again: python -m sweep.decide --claims --budget 2h --retry-failed"
+    )
+    assert claims[1].seen.decided and [(one.first, one.second) for one in decisions(store)] == [("st", "at")]
+    assert {options.go_on for *_, options in works.calls} == {command}
+
+
+def test_no_more_seeds_are_asked_for_than_are_likely_to_decide_and_the_limit_is_said(setting):
+    _, run, said = setting
+    engine = Engine({"st": 0.1, "at": 0.6})
+    one, _ = run(engine, "st < at", rules=Rules(max_seeds=3))
+    assert "about 2 more, beyond --max-seeds 3" in said[0] and one.seen.n == 3
+    assert "about 1 more, beyond --max-seeds 3" in said[-1]
+    run(engine, "st < at", rules=Rules(batch=7))
+    assert [len(seeds) for _, seeds, *_ in engine.calls] == [2, 3, 4]
 
 
 def test_what_cannot_be_decided_is_refused_before_anything_runs(setting):
@@ -231,9 +252,9 @@ def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_p
     chosen = [one for one in asked if one.pair.text in ("sovr > at", "mart < at")]
     assert settle(chosen, store, RunOptions(), Budget(4.0), rules, PAPER, lambda text: None)
     # Two seeds for each that nothing is known of, then the budget goes to the one that grows.
-    assert [set(labels) for labels, _, _, _ in engine.calls][2] == {"at", "sovr"}
+    assert [set(labels) for labels, *_ in engine.calls][2] == {"at", "sovr"}
     assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
-    assert deciding.strictly_decided(chosen, 0.025) == 1 and deciding.strictly_decided(chosen, 1e-9) == 0
+    assert strictly_decided(chosen, 0.025) == 1 and strictly_decided(chosen, 1e-9) == 0
     left = [one.pair.text for one in ask_paper(options, PAPER, store, rules)]
     assert "sovr > at" not in left and "mart < at" in left
 
