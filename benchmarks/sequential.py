@@ -4,6 +4,7 @@
 
 Runs look after every seed. Differences have mean 0 in the first table, whose last column is a fixed-n paired t-test
 that is looked at after every seed too, which nobody should do; in the second they are normal with mean d and spread 1.
+The third has equal methods and tells claims that were named beforehand from those that the first seeds suggested.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import nctdtr, stdtr, stdtrit
+from scipy.stats import ttest_ind
 
 from reports.sequential import log_e_value
 
@@ -46,6 +49,16 @@ NULLS: dict[str, Draw] = {
     "skewed: gamma of shape 4 (skewness 1)": lambda random, shape: random.gamma(4, size=shape) - 4,
     "skewed: log-normal (skewness 6)": lambda random, shape: np.exp(random.standard_normal(shape)) - math.exp(0.5),
 }
+# Drawn apart, so that the rows above keep their numbers.
+LATER_NULLS: dict[str, Draw] = {
+    "a method at chance in 1 of 10 seeds, not marked collapsed": lambda random, shape: (
+        60 * (random.random(shape) < 0.9) + random.standard_normal(shape) - 54
+    ),
+    "two points: ±5, each with a spread of 0.5": lambda random, shape: (
+        random.choice([-5, 5], shape) + random.normal(0, 0.5, shape)
+    ),
+}
+METHODS, CHOSEN_AFTER, CHOSEN_SEEDS = 12, 3, 50
 RESOLUTIONS = {"equal labels, counted on 360 images": 100 / 360, "equal labels, counted on 40 images": 100 / 40}
 
 
@@ -74,6 +87,15 @@ def peeked_t_test(differences: np.ndarray) -> float:
     return float((p < ALPHA).any(axis=1).mean())
 
 
+def peeked_welch(random: np.random.Generator) -> float:
+    """The same for Welch's test of two equal methods, as tables show it while seeds are added in twos."""
+    ours, base = random.standard_normal((2, RUNS, CHOSEN_SEEDS))
+    found = np.zeros(RUNS, dtype=bool)
+    for n in range(CHOSEN_AFTER, CHOSEN_SEEDS, 2):
+        found |= ttest_ind(ours[:, :n], base[:, :n], axis=1, equal_var=False).pvalue < ALPHA
+    return float(found.mean())
+
+
 def fixed_n(effect: float) -> int:
     """Pairs at which a two-sided paired t-test has the power."""
     n = 2
@@ -84,12 +106,27 @@ def fixed_n(effect: float) -> int:
         n += 1
 
 
+def chosen_claims(random: np.random.Generator) -> dict[str, float]:
+    """Share of runs with a false decision among equal methods against one and the same, by who named the claim when."""
+    ours, base = (random.standard_normal((RUNS, number, CHOSEN_SEEDS)) for number in (METHODS, 1))
+    differences = ours - base
+    seen = differences[:, :, :CHOSEN_AFTER]
+    clearest = np.abs(seen.mean(axis=2) / seen.std(axis=2, ddof=1)).argmax(axis=1)
+    at = decided_at(differences.reshape(-1, CHOSEN_SEEDS)).reshape(RUNS, METHODS)
+    wrong = at <= CHOSEN_SEEDS
+    return {
+        "one that was named beforehand": float(wrong[:, 0].mean()),
+        f"the one that looked clearest after {CHOSEN_AFTER} seeds": float(wrong[np.arange(RUNS), clearest].mean()),
+        f"any of the {METHODS}": float(wrong.any(axis=1).mean()),
+    }
+
+
 def main() -> int:
-    random = np.random.default_rng(20240611)
-    found: dict[str, dict[str, dict[str, float]]] = {"null": {}, "effect": {}}
+    random, later = np.random.default_rng(20240611), np.random.default_rng(20240612)
+    found: dict[str, Any] = {"null": {}, "effect": {}}
     print(f"| Differences, mean 0 | decided within 10 | within {SEEDS} | t-test at every look |\n|:--|--:|--:|--:|")
-    for name, draw in NULLS.items():
-        differences = draw(random, (RUNS, SEEDS))
+    for name, draw in (NULLS | LATER_NULLS).items():
+        differences = draw(random if name in NULLS else later, (RUNS, SEEDS))
         at = decided_at(differences, RESOLUTIONS.get(name, 0.0))
         row = {"10": float((at <= 10).mean()), str(SEEDS): float((at <= SEEDS).mean()), "t": peeked_t_test(differences)}
         found["null"][name] = row
@@ -114,6 +151,12 @@ def main() -> int:
             f"| {effect:g} | {row['mean']:.1f} | {row['median']:.0f} | {row['80']:.0f} | {100 * row['wrong']:.2f} % | "
             f"{row['fixed']:.0f} |"
         )
+    found["chosen"] = chosen_claims(later)
+    print(f"\n| {METHODS} equal methods against one | decided within {CHOSEN_SEEDS} |\n|:--|--:|")
+    for name, share in found["chosen"].items():
+        print(f"| {name} | {100 * share:.1f} % |")
+    found["welch"] = peeked_welch(later)
+    print(f"\nWelch's test at some look, seeds added in twos: {100 * found['welch']:.1f} %")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     valid = ("normal", "equal labels: two normal methods", "equal labels, counted on 360 images")

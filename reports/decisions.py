@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from reports.claims.pairs import Pair
 from reports.measures import DIAGNOSTICS
-from reports.names import attack_name
 from reports.results import Results
 from reports.sequential import number_words, outcome_words, record_look
+from sweep.listing import seed_list
 from sweep.store.records.decision import DecisionRecord
 
 NOTE = (
-    "Sequential: seeds were added until the claim was decided or the budget ended; the differences at equal seeds are "
-    "tested by an e-value, whose error rate holds whenever one looks. Each claim has its own level. These decisions "
-    "replace no verdict of the tables, whose tests suppose that the number of seeds was fixed before."
+    "Sequential: seeds are added until the claim is decided or the budget ends; the differences at equal seeds are "
+    "tested by an e-value, whose error rate holds whenever one looks, for a claim that was named before its first "
+    "seeds were seen; of one that they suggested it does not. Each claim has its own level: of N claims up to N·α may "
+    "be decided wrongly. These decisions replace no verdict of the tables, whose tests suppose that the number of "
+    "seeds was fixed before and leave out the seeds added here."
 )
 
 
@@ -51,11 +53,19 @@ def _shown(results: Results, record: DecisionRecord) -> Decision:
     assert seen is not None  # a record has at least two seeds
     names, pair = results.labels[record.study], Pair.of(record)
     shown = Pair(names[pair.first], names[pair.second], pair.direction, pair.margin).text
-    radius = f", ε = {record.epsilon}" if record.epsilon else ""
     points = "" if record.measure in ("margin", *DIAGNOSTICS) else " points"
+    numbers = number_words(seen, record.alpha, points)
     return Decision(
-        f"{shown} ({attack_name(record.measure)}{radius})",
+        f"{shown} ({pair.measured})",
         outcome_words(seen, len(record.left_out)),
-        number_words(seen, record.alpha, points),
+        # One claim may have been asked at several levels, or by seeds in another order.
+        f"seeds {seed_list(record.seeds[: seen.n])} ({_added(results, record)}), α = {record.alpha:g}: {numbers}",
         "undecided" if record.left_out else seen.verdict,
     )
+
+
+def _added(results: Results, record: DecisionRecord) -> str:
+    """Which of them were not there before the claim was looked at."""
+    found = {seed for label in (record.first, record.second) for seed in results.added(record.study, label)}
+    added = found.intersection(record.seeds)
+    return f"added: {seed_list(added)}" if added else "none added"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reports.protocol import NAMES, WHOLE, setting_text
+from reports.protocol import NAMES, WHOLE, setting_text, whole
 from reports.results import Results
 from reports.tables.table import Table, TableCell
 from sweep import studies
@@ -38,12 +38,11 @@ class Departures:
         if key.measure in ON_TRAINING_IMAGES:
             ratio = self.results.paper.margin_ratio if key.measure == "margin_ratio" else None
             labels = [cell.label, ratio.under.label] if ratio is not None else [cell.label]
-            # Images held out for the choice of the epoch are missing from training too.
             texts = [
                 text
                 for label in labels
                 for name, text in self._of_label(key.study, label).items()
-                if name.split(".")[0] not in OF_THE_TEST or name.startswith("selection.validation")
+                if moves(name, key.measure)
             ]
             return tuple(dict.fromkeys(texts))
         found = dict(self._of_label(key.study, cell.label))
@@ -129,6 +128,13 @@ def joined(found: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{'; '.join(texts)} ({', '.join(names)})" for names, texts in together.items())
 
 
+def moves(setting: str, measure: str) -> bool:
+    """Whether a setting has a part in such a number; images held out for the choice of the epoch are not trained on."""
+    if measure not in ON_TRAINING_IMAGES or setting.startswith("selection.validation"):
+        return True
+    return setting.split(".")[0] not in OF_THE_TEST
+
+
 def shipped(study: str, label: str) -> dict[str, Any] | None:
     """The configuration of a label in the shipped study of that name."""
     if study not in studies.shipped() or label not in written_study(study).labels:
@@ -139,7 +145,7 @@ def shipped(study: str, label: str) -> dict[str, Any] | None:
 def differing(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, str]:
     """Setting -> how the second configuration departs from the first, in words; hyperparameters and seed aside."""
     found: dict[str, str] = {}
-    _walk(canonical(theirs), canonical(ours), "", found)
+    _walk(canonical(whole(theirs)), canonical(whole(ours)), "", found)
     if theirs["recipe"]["steps"] and "recipe.steps" not in found:
         found.pop("recipe.epochs", None)  # steps end the training, whatever the epochs say
     return found

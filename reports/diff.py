@@ -58,7 +58,7 @@ def differences(results: Results) -> list[CellDifference]:
             identity = (key.study, key.label, key.measure, key.epsilon, key.hyperparameters if key.exact else None)
             if identity in found or key.measure == "worst":
                 continue
-            cell = results.cell(key, table.rounding)
+            cell = results.cell(key, table.rounding).tested
             cell = replace(cell, departs=departures.of(cell))
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
             found[identity] = CellDifference(printed, cell, comparison)

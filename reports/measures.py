@@ -13,6 +13,16 @@ DIAGNOSTICS = {
     "gradient_norm_logit_max": 1.0,
 }
 
+# What tables and figures show of the last epoch, as the paper does, wherever a study's accuracies are taken.
+OWN_CHECKPOINT = {"margin": "last", "generalization_gap": "last"}
+
+# Those that are shares of images, and where the summary says of how many.
+SHARES = {
+    "generalization_gap": ("images_train", "images_test"),
+    "train_potentially_misclassified": ("images_train",),
+    "test_potentially_misclassified": ("images_test",),
+}
+
 
 def no_ball(attack: str) -> bool:
     """Measured on images as they are, whatever the norm."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
+
+from trainers import composition
 
 LOST = ("collapsed", "failed")
 
@@ -39,3 +42,12 @@ def twins(planned: Mapping[str, Sequence[Planned]], tuned: Container[str]) -> di
         if all(trials) and first.setdefault(trials, label) != label:
             found[label] = first[trials]
     return found
+
+
+@cache
+def trains_on(method: str) -> str:
+    """Of a manifest that was written before it said this itself: the method is asked, if it is known here."""
+    try:
+        return composition.method_of(method).trains_on
+    except ValueError:
+        return "attacked"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.store.records.manifest import Manifest
+from trainers.config import COMPUTED
 
 # What makes a row the method that it is, and so no difference in protocol.
 OWN = ("method", "hyperparameters", "plugin", "seed")
@@ -27,6 +28,10 @@ NAMES = {
     "recipe.augmentation": "augmentation",
     "recipe.standardize": "inputs standardised",
     "recipe.log_clean_forward": "extra clean forward per step (moves BatchNorm statistics)",
+    "recipe.precision": "precision",
+    "recipe.compile": "network compiled",
+    "recipe.deterministic": "a GPU repeats its numbers bit for bit",
+    "recipe.channels_last": "memory format channels last",
     "recipe.attack.epsilon": "training radius ε",
     "recipe.attack.step_size": "training step size",
     "recipe.attack.steps": "training attack steps",
@@ -38,6 +43,11 @@ NAMES = {
     "ddpm": "synthetic images (DDPM)",
     "train_images": "training images used",
     "test_images": "test images used",
+}
+ABSENT = {
+    "train_images": "all",
+    "test_images": "all",
+    "recipe.precision": "float32 with a GPU's convolutions in tf32",
 }
 # Shown as one value: their parts mean little alone.
 WHOLE = ("recipe.schedule", "recipe.augmentation", "selection", "awp", "seat", "ddpm")
@@ -57,7 +67,7 @@ def differences(manifest: Manifest, names: Mapping[str, str]) -> list[SettingDif
     settings: dict[str, dict[str, str]] = {}
     for label, config in manifest.config_by_label.items():
         inner = manifest.inner_attacks.get(label, {})
-        for key, value in _flat(config.model_dump(mode="json"), inner).items():
+        for key, value in _flat(whole(config.model_dump(mode="json")), inner).items():
             settings.setdefault(key, {})[label] = value
     found = []
     for key in sorted(settings, key=_order):
@@ -73,6 +83,11 @@ def differences(manifest: Manifest, names: Mapping[str, str]) -> list[SettingDif
         exceptions = tuple((value, tuple(rows)) for value, rows in others.items())
         found.append(SettingDifference(NAMES.get(key, key), usual, exceptions))
     return found
+
+
+def whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With what a configuration leaves out of its name and record where it is as usual."""
+    return {**config, "recipe": {**COMPUTED, **config["recipe"]}}
 
 
 def _order(key: str) -> tuple[int, str]:
@@ -97,7 +112,7 @@ def _flat(config: Mapping[str, Any], inner: Mapping[str, Any], prefix: str = "")
 
 def setting_text(key: str, value: Any) -> str:
     if value is None:
-        return {"train_images": "all", "test_images": "all"}.get(key, "none")
+        return ABSENT.get(key, "none")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key == "recipe.schedule" and isinstance(value, dict):

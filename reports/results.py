@@ -10,20 +10,21 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from reports.added import added_seeds
 from reports.margins import Margins
 from reports.measures import DIAGNOSTICS, in_norm, measure_in, no_ball
 from reports.papers import load as load_paper
 from reports.papers.chosen import chosen
 from reports.papers.paper import Paper
-from reports.planned import Planned, statuses_together, twins
+from reports.planned import Planned, statuses_together, trains_on, twins
 from reports.scores import Score, Scores
 from reports.statistics import Sample
 from reports.store.load import ReportData, load
 from reports.store.rows import OUTSIDE
 from reports.tables.table import Key, Rounding, TableCell
+from reports.tuning import tuning_text
 from sweep.store.base import Store
 from sweep.store.records.manifest import PlannedAttack
-from trainers import composition
 from trainers.chance import near_chance
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts, dataset_names
@@ -43,8 +44,8 @@ class Results:
         self.hyperparameters: dict[tuple[str, str], dict[str, Any]] = {}
         self._planned: dict[tuple[str, str], list[Planned]] = defaultdict(list)
         self.margins = Margins(data)
-        self._near_chance: dict[tuple[str, str, str], bool] = {}
         self._twins: dict[str, dict[str, str]] = defaultdict(dict)
+        self._added: dict[tuple[str, str], set[int]] = {}
         cells = data.cells
         columns = ("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "last_epoch")
         for row in zip(*(cells[name] for name in columns), strict=True):
@@ -131,19 +132,12 @@ class Results:
     def tuning(self, study: str, label: str) -> str | None:
         """How a search tuned this column; None where it has the study's own values."""
         search = self.searches(study).get(label)
-        if search is None:
-            return None
-        record = self.data.searches.get(search)
-        if record is None:
-            return "tuned by a search"
-        seeds = record.all_seeds
-        named = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-        return f"tuned by a search of {len(record.candidates)} candidates with {named}"
+        return None if search is None else tuning_text(self.data.searches.get(search))
 
     def adversarial(self, study: str, label: str) -> bool:
         """Not so is training on clean images: no rival to the others."""
         known = self.data.manifests[study].inner_attacks.get(label, {}).get("trains_on")
-        return (known or _trains_on(self.methods[study, label])) != "clean"
+        return (known or trains_on(self.methods[study, label])) != "clean"
 
     @cached_property
     def _scores(self) -> Scores:
@@ -151,6 +145,13 @@ class Results:
 
     def seeds(self, study: str, label: str) -> list[Planned]:
         return self._planned[study, label]
+
+    def added(self, study: str, label: str) -> set[int]:
+        """Seeds whose training hung on what earlier ones had shown."""
+        if (study, label) not in self._added:
+            trials = {one.seed: one.trial for one in self.seeds(study, label)}
+            self._added[study, label] = added_seeds(self.data.decisions, study, label, trials)
+        return self._added[study, label]
 
     def _trainings(self, study: str) -> Iterator[Planned]:
         return (one for label in self.labels[study] for one in self.seeds(study, label))
@@ -230,11 +231,8 @@ class Results:
         """
         labels = self.labels.get(key.study, {})
         tuned = self.searches(key.study) if labels else {}
-        same = [
-            label
-            for label in labels
-            if label == key.label or (self.methods[key.study, label] == key.label and label not in tuned)
-        ]
+        plain = {label for label in labels if self.methods[key.study, label] == key.label and label not in tuned}
+        same = [label for label in labels if label == key.label or label in plain]
         same.sort(key=lambda label: (bool(self.differences(key, label)), label != key.label))
         if not same or (key.exact and self.differences(key, same[0])):
             return None
@@ -255,7 +253,14 @@ class Results:
         label, rounding = self.label_for(key), rounding or Rounding()
         if label is None:
             return TableCell(key, rounding=rounding)
-        seeds, statuses = self.seeds(key.study, label), self.statuses(key, label)
+        seeds, added = self.seeds(key.study, label), self.added(key.study, label)
+        cell = self._cell(key, label, seeds, rounding)
+        if added.isdisjoint(one.seed for one in seeds):
+            return cell
+        return replace(cell, apart=self._cell(key, label, [one for one in seeds if one.seed not in added], rounding))
+
+    def _cell(self, key: Key, label: str, seeds: list[Planned], rounding: Rounding) -> TableCell:
+        statuses = self._statuses(key, seeds)
         checkpoint, epsilon = key.checkpoint or self.shown_checkpoint(key.study), key.epsilon or self.epsilon(key.study)
         values: dict[int, float] = {}
         warned, of_training = False, key.measure in ("margin", "margin_ratio", *DIAGNOSTICS)
@@ -274,6 +279,7 @@ class Results:
             warned=warned,
             collapsed=statuses.count("collapsed"),
             failed=statuses.count("failed"),
+            done=statuses.count("done"),
             near_chance=sum(self.near_chance(key.study, one.trial, checkpoint) for one in seeds if one.seed in values),
             seeds=tuple(sorted(values)),
             label=label,
@@ -310,16 +316,13 @@ class Results:
 
     def near_chance(self, study: str, trial: str, checkpoint: str) -> bool:
         """Whether the training learned next to nothing; unknown where the data set is not known here."""
-        if (study, trial, checkpoint) not in self._near_chance:
-            classes = _classes(self.data.manifests[study].dataset)
-            clean = self.clean_accuracy(study, trial, checkpoint) if classes else None
-            found = classes is not None and clean is not None and near_chance(clean / 100, classes)
-            self._near_chance[study, trial, checkpoint] = found
-        return self._near_chance[study, trial, checkpoint]
+        classes = _classes(self.data.manifests[study].dataset)
+        clean = self.clean_accuracy(study, trial, checkpoint) if classes else None
+        return classes is not None and clean is not None and near_chance(clean / 100, classes)
 
-    def statuses(self, key: Key, label: str) -> list[str]:
-        """Of each planned seed; a ratio needs two trainings of it."""
-        seeds, ratio = self.seeds(key.study, label), self.paper.margin_ratio if key.measure == "margin_ratio" else None
+    def _statuses(self, key: Key, seeds: list[Planned]) -> list[str]:
+        """Of each seed; a ratio needs two trainings of it."""
+        ratio = self.paper.margin_ratio if key.measure == "margin_ratio" else None
         return statuses_together(seeds, seeds if ratio is None else self.seeds(key.study, ratio.under.label))
 
     def _margin_ratio(self, key: Key, planned: Planned, checkpoint: str) -> float | None:
@@ -331,15 +334,6 @@ class Results:
             return None
         ours, base = (self.margins.of(key.study, one, checkpoint) for one in (planned, reference))
         return ours / base if ours is not None and base else None
-
-
-@cache
-def _trains_on(method: str) -> str:
-    """Of a manifest that was written before it said this itself: the method is asked, if it is known here."""
-    try:
-        return composition.method_of(method).trains_on
-    except ValueError:
-        return "attacked"
 
 
 @cache

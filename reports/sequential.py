@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from reports.statistics import NO_SPREAD
 from sweep.store.records.decision import DecisionRecord
 
 # Spread of the effect sizes in the mixture. At 2, no three seeds decide anything, four do from an effect of about 4 on,
@@ -36,7 +37,9 @@ def log_e_value(n: np.ndarray | int, mean: np.ndarray | float, squares: np.ndarr
     r = 1 + np.multiply(n, SCALE**2)
     shift = np.multiply(n, np.square(mean))
     total = np.maximum(squares + shift, np.finfo(float).tiny)
-    return -np.log(r) / 2 + np.divide(n, 2) * (np.log(total) - np.log(np.maximum(squares + shift / r, total / r)))
+    # Differences that are all 0 are what a mean of 0 predicts: nothing speaks against it, as at any other spread.
+    least = np.where(shift > 0, total / r, total)
+    return -np.log(r) / 2 + np.divide(n, 2) * (np.log(total) - np.log(np.maximum(squares + shift / r, least)))
 
 
 def half_width(n: int, squares: float, alpha: float) -> float:
@@ -78,6 +81,7 @@ def look(
     That order is what makes a decision final: seeds that come later do not undo it. `resolution` is the step in which
     the values can change at all, one test image: what two rounded values cannot show is added to the spread, or a few
     equal differences would pass for certainty. The e-value only falls by it, so that nothing is lost in validity.
+    Differences without spread decide nothing where no resolution is known.
     """
     values = np.asarray(differences, dtype=float)
     for n in range(2, len(values) + 1):
@@ -90,6 +94,8 @@ def look(
 def _at(values: np.ndarray, direction: int, margin: float, alpha: float, resolution: float, most: int) -> Look:
     n, mean = len(values), float(values.mean())
     squares = float(((values - mean) ** 2).sum()) + n * resolution**2 / 6
+    if math.sqrt(squares / n) < NO_SPREAD:
+        return Look(n, mean, 0.0, -math.inf, math.inf, 1.0, "undecided", None)
     width = half_width(n, squares, alpha)
     log_e = float(log_e_value(n, mean - margin, squares))
     verdict: Verdict = "undecided"

@@ -25,6 +25,7 @@ from reports.statistics import (
 )
 from reports.store.load import ReportData
 from reports.tables.table import Key, TableCell, best_index
+from sweep.listing import seed_list
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def study_tests(results: Results, study: str, measure: str = "autoattack", *, ev
     Labels with the very same trainings are one method.
     """
     keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
-    cells = [cell for cell in map(results.cell, keys) if cell.sample is not None and not cell.same_as]
+    known = [results.cell(key).tested for key in keys]
+    cells = [cell for cell in known if cell.sample is not None and not cell.same_as]
     best = best_index(cell.sample for cell in cells)
     if best is None:
         return []
@@ -216,7 +218,7 @@ def seed_verdicts(results: Results, cell: TableCell) -> SeedVerdicts:
     checkpoint = results.shown_checkpoint(study)
     found = {}
     for planned in results.seeds(study, cell.label):
-        if planned.status == "done":
+        if planned.seed in cell.seeds:
             evaluation = results.evaluation(study, planned.trial, checkpoint, cell.key.measure, epsilon)
             if evaluation is not None:
                 found[planned.seed] = results.data.verdicts(evaluation.path)
@@ -279,14 +281,3 @@ def _lost_words(name: str, cell: TableCell) -> str:
 
 def seeds_command(data: ReportData, study: str, labels: list[str], seeds: list[int], *words: str) -> str:
     return data.run_command(study, "--methods", ",".join(labels), "--seeds", seed_list(seeds), *words)
-
-
-def seed_list(seeds: list[int]) -> str:
-    """0,1,2,3,4 as 0-4, in the spelling of --seeds."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 DEFAULT_STORE = "store"
 VARIABLE = "ROBUSTSWEEP_COMMAND"  # what was typed on another machine to start this run here
-SUBMIT = "sweep.submit"
+SUBMIT, DECISION = "sweep.submit", "sweep.decide"
 # What concerns one run alone, with the number of words that follow: none of it belongs into advice for another one.
 ONE_RUN = {
     **{"--methods": 1, "--seeds": 1, "--budget": 1, "--wait-for-nodes": 1},
@@ -65,7 +65,7 @@ def decide(study: str, made_by: str | None, store: str, claim: str) -> str:
     options = DECIDE if made_by is None or _module(made_by) != SUBMIT else DECIDE[:-1]
     known = [] if made_by is None else only(given(made_by), options)
     name = [] if "--study" in known else ["--study", study]
-    return spelled("sweep.decide", *name, *known, claim, *store_words(store))
+    return spelled(DECISION, *name, *known, claim, *store_words(store))
 
 
 def plan(made_by: str) -> str:
@@ -76,7 +76,8 @@ def plan(made_by: str) -> str:
 def narrowed(command: str, *words: str) -> str:
     """The same run with other words where these say something else; they come last."""
     replaced = {word: ONE_RUN[word] for word in words if word in ONE_RUN}
-    return spelled(_module(command), *without(given(command), replaced), *words)
+    module = DECISION if shlex.split(command)[2:3] == [DECISION] else _module(command)
+    return spelled(module, *without(given(command), replaced), *words)
 
 
 def given(command: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,13 @@ from sweep.application import app
 from sweep.commands import spelled, typed
 from sweep.errors import UserError
 
+if TYPE_CHECKING:
+    from sweep.claim import Asked, Rules
+
 HELP = """Add seeds until a claim is decided. By a test that stays valid whenever one looks.
+
+Its level holds for a claim that was named before its first seeds were seen, not for the clearest of many.
+Seeds come in one order, the study's own and then the smallest others, whatever --set seeds says.
 
 \b
 Examples:
@@ -44,7 +50,10 @@ def decide(
     against: Annotated[
         str | None, typer.Option("--against", help="With --claims: the paper, by name or folder.")
     ] = None,
-    budget: application.BudgetOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Device-hours that this command may spend, whatever was used before it, e.g. 2h or 30min."),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Share of wrong decisions allowed, for each claim.")] = 0.05,
     batch: Annotated[int, typer.Option(min=1, help="Seeds between two looks.")] = 2,
     max_seeds: Annotated[int, typer.Option(min=2, max=10_000, help="Seeds at most.")] = 50,
@@ -58,6 +67,7 @@ def decide(
 ) -> None:
     from reports.papers import load as load_paper
     from sweep import deciding
+    from sweep.claim import Rules
     from sweep.engine import write_tables
     from sweep.store.folder import make_folder
     from sweep.store.opening import open_store
@@ -67,7 +77,7 @@ def decide(
 
     if (claim is None) is not claims:
         raise UserError("give either one claim, such as 'sovr > at', or --claims for those of the paper")
-    rules = deciding.Rules(alpha, batch, max_seeds)
+    rules = Rules(alpha, batch, max_seeds)
     limit = deciding.Budget(budget_hours(budget))
     opened, paper = open_store(store), load_paper(against)
     options = StudyOptions(study or "digits", settings, plugins=plugin)
@@ -93,13 +103,25 @@ def decide(
     going_well = deciding.settle(asked, opened, run, limit, rules, paper, typer.echo)
     decided = sum(one.seen is not None and one.seen.decided and not one.values.left_out for one in asked)
     if claims:
-        typer.echo(f"{decided} of {len(asked)} open claims decided, each at alpha = {alpha:g}")
+        typer.echo(f"{decided} of {len(asked)} open claims decided, each at alpha = {alpha:g}{_together(asked, rules)}")
     typer.echo(f"used {limit.used:.2f} device-hours; store: {opened.uri}")
     if opened.manifests():
         written = write_tables(opened, out, figures=True)
         typer.echo(f"written: {', '.join(str(path) for path in written if path.parent == out)}")
     if not going_well:
         raise typer.Exit(application.FAILED)
+
+
+def _together(asked: list[Asked], rules: Rules) -> str:
+    """What many levels come to."""
+    if len(asked) < 2:
+        return ""
+    from sweep.claim import strictly_decided
+
+    return (
+        f": up to {len(asked) * rules.alpha:.2g} of them may be wrong. Decided at alpha / {len(asked)} too, "
+        f"a level for all of them together: {strictly_decided(asked, rules.alpha / len(asked))}"
+    )
 
 
 if __name__ == "__main__":

@@ -2,89 +2,50 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from reports.claims.pairs import Pair, PairedValues, paired_values, paper_pairs, parse, undecided
-from reports.measures import DIAGNOSTICS
-from reports.names import attack_name
+from reports.added import added_seeds
+from reports.claims.pairs import Pair, paper_pairs, parse, undecided
+from reports.measures import DIAGNOSTICS, OWN_CHECKPOINT
 from reports.papers.paper import Paper
 from reports.results import Results
-from reports.sequential import SCALE, Look, growth, look, number_words, outcome_words
+from reports.sequential import growth
 from reports.store.load import load
 from sweep import studies
-from sweep.commands import option_words, spelled, store_words
+from sweep.claim import Asked, Rules, Say, keep, tell, update
+from sweep.commands import narrowed, option_words, spelled, store_words
 from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.records.decision import DecisionRecord
+from sweep.store.usage import usages, used_hours
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions
+from sweep.work.summary import Summary
 from trainers import composition, suites
 
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Rules:
-    alpha: float = 0.05
-    batch: int = 2
-    max_seeds: int = 50
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise UserError(f"--alpha {self.alpha:g}: must lie between 0 and 1, such as 0.05")
+SHORTEST_HOURS = 1e-6  # left of a budget, below which nothing is started: it is passed on with nine decimals
 
 
 @dataclass
 class Budget:
-    """Device-hours over several runs of a study."""
+    """Device-hours that one command may spend, over all its runs and studies."""
 
     hours: float | None
     used: float = 0.0
 
     @property
     def ended(self) -> bool:
-        return self.hours is not None and self.used >= self.hours
+        return self.hours is not None and self.hours - self.used < SHORTEST_HOURS
 
-    @property
-    def left(self) -> str | None:
-        return None if self.hours is None else f"{max(0.0, self.hours - self.used):.9f}h"
-
-
-@dataclass
-class Asked:
-    """One claim and where it stands."""
-
-    options: StudyOptions  # of the study, before methods and seeds are chosen
-    pair: Pair
-    study: Study  # with the pair's columns, a searched one beside its own label, and every seed that may be used
-    trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    values: PairedValues = PairedValues((), (), (), (), 0.0)
-    seen: Look | None = None
-    stuck: str = ""  # why no further seed is worth it
-
-    @property
-    def name(self) -> str:
-        return f"{self.study.name}: {self.pair.text} ({attack_name(self.pair.measure)})"
-
-    @property
-    def tried(self) -> int:
-        return len(self.values.seeds) + len(self.values.left_out)
-
-    @property
-    def open(self) -> bool:
-        decided = self.seen is not None and self.seen.decided
-        return not (decided or self.values.left_out or self.stuck)
-
-    def limited(self, seeds: int) -> StudyOptions:
-        """The study with this pair's labels and the first of its seeds."""
-        return replace(
-            self.options, methods=",".join(self.pair.labels), seeds=",".join(map(str, self.study.seeds[:seeds]))
-        )
+    def of_study(self, store: Store, study: str) -> str | None:
+        """As a run counts it: with what the study has used before."""
+        if self.hours is None:
+            return None
+        return f"{used_hours(usages(store, study)) + self.hours - self.used:.9f}h"
 
 
 def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> Asked:
@@ -101,7 +62,7 @@ def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> 
             f"--measure {measure}: study {whole.name} does not take it; it takes {names}. Another attack is added by "
             f"--set evaluation.attacks=[{measure}]"
         )
-    return _asked(options, replace(pair, measure=measure), rules)
+    return _asked(options, replace(pair, measure=measure, checkpoint=OWN_CHECKPOINT.get(measure)), rules)
 
 
 _WITHOUT_ATTACK = ("clean", "margin", "sum")
@@ -123,6 +84,9 @@ def ask_paper(options: StudyOptions, paper: Paper, store: Store, rules: Rules) -
 
 
 def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
+    # Another order of the seeds would be a second chance for the same claim.
+    settings = [one for one in options.settings or () if one.partition("=")[0].strip() != "seeds"]
+    options = replace(options, settings=settings)
     first = replace(options, methods=",".join(pair.labels)).load()
     seeds = seed_order(first, rules.max_seeds)
     study = replace(options, methods=",".join(pair.labels), seeds=",".join(map(str, seeds))).load()
@@ -173,126 +137,85 @@ def measures(study: Study) -> set[tuple[str, str | None]]:
 def settle(
     asked: Sequence[Asked], store: Store, options: RunOptions, budget: Budget, rules: Rules, paper: Paper, say: Say
 ) -> bool:
-    """Spends the budget, on the most promising claim first; False if a run failed. Every look is printed and stored."""
+    """Spends the budget, on the most promising claim first; False if a run failed: the other claims go on without it.
+
+    Every look is printed and stored.
+    """
+    going_well = True
+    known = list(store.records(DecisionRecord, store.record_paths(DecisionRecord), skip=lambda broken: None))
     for one in asked:
+        _tell_seeds_apart(one, store, known)
         update(one, store, _results(store, one.study.name, paper), rules)
         if one.seen is not None:
-            _tell(one, rules, say)
-            _keep(one, store, options, rules)
+            tell(one, rules, say)
+            keep(one, store, options, rules)
     while True:
         waiting = [one for one in asked if one.open]
         if not waiting:
-            return True
+            return going_well
         if budget.ended:
-            say(f"the budget of {budget.hours:.3g} device-hours is used up; the same command goes on from here")
-            return True
+            say(
+                f"the budget of {budget.hours:.3g} device-hours is used up ({budget.used:.3g} used); "
+                "the same command may spend as much again and goes on from here"
+            )
+            return going_well
         chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
-        if not _advance(chosen, store, options, budget, rules, say):
-            return False
+        _add(chosen, _wanted(chosen, rules))
+        keep(chosen, store, options, rules)  # before the seeds are there: they are marked however this command ends
+        summary = _advance(chosen, store, options, budget, rules, say)
+        going_well = going_well and not summary.failed
         results = _results(store, chosen.study.name, paper)
         for one in asked:
-            if one.open and one.study.name == chosen.study.name:
+            if one is chosen or (one.open and one.study.name == chosen.study.name):
                 before = one.tried
                 update(one, store, results, rules)
-                if one is chosen and one.tried == before and not budget.ended:
+                if one is chosen and one.tried == before and not summary.budget_reached:
                     one.stuck = one.stuck or "the last run gave no new pair"
                 if one.tried > before or one.stuck:
-                    _tell(one, rules, say)
-                    _keep(one, store, options, rules)
+                    tell(one, rules, say)
+                    keep(one, store, options, rules)
 
 
-def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> bool:
+def _tell_seeds_apart(one: Asked, store: Store, decisions: Sequence[DecisionRecord]) -> None:
+    """A study's own seeds, and those that somebody has run by their number, are not of this command's choice."""
+    own, manifest = set(one.options.load().seeds), store.manifest(one.study.name)
+    cells = planned.expand(one.study, planned.chosen_values(one.study, store))
+    trials = {(cell.label, cell.seed): cell.trial for cell in cells}
+    for label in one.pair.labels:
+        of_label = {seed: trial or "" for (name, seed), trial in trials.items() if name == label}
+        one.added[label] = added_seeds(decisions, one.study.name, label, of_label)
+        stored = {cell.seed for cell in manifest.cells if cell.label == label} if manifest is not None else set()
+        one.planned[label] = (own | stored) - one.added[label]
+
+
+def _add(one: Asked, seeds: int) -> None:
+    for label in one.pair.labels:
+        one.added[label] |= set(one.study.seeds[:seeds]) - one.planned[label]
+
+
+def _wanted(one: Asked, rules: Rules) -> int:
+    more = one.seen.to_go if one.seen is not None and one.seen.to_go else rules.batch
+    return min(one.tried + min(more, rules.batch), len(one.study.seeds))
+
+
+def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> Summary:
     """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
-    wanted = min(asked.tried + rules.batch, len(asked.study.seeds))
-    limited = asked.limited(wanted)
+    limited = asked.limited(_wanted(asked, rules))
     command = run_command(limited, store, None if str(options.data_dir) == "data" else str(options.data_dir))
-    summary = run_study(limited.load(), store, replace(options, budget=budget.left, out=None, command=command))
+    limit = budget.of_study(store, asked.study.name)
+    summary = run_study(
+        limited.load(), store, replace(options, budget=limit, out=None, command=command, go_on=options.command)
+    )
     budget.used += summary.device_hours
-    if summary.budget_reached:
-        budget.used = max(budget.used, budget.hours or 0.0)
-        return True
     if summary.failed:
         say("\n".join(f"failed: {one.title}: {one.reason or 'in an earlier run'}" for one in summary.failed))
-        say(f"to try again: {command} --retry-failed")
+        say(f"to try again: {narrowed(options.command or command, '--retry-failed')}")
         asked.stuck = "a training failed"
-        return False
-    return True
-
-
-def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> None:
-    """Where the claim stands by what is stored now."""
-    cells = planned.expand(one.study, planned.chosen_values(one.study, store))
-    one.trials = {(cell.label, cell.seed): cell.trial for cell in cells}
-    first, second = ([one.trials[label, seed] for seed in one.study.seeds] for label in one.pair.labels)
-    if None not in first and first == second:
-        raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
-    one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
-    one.seen = look(
-        one.values.differences,
-        direction=one.pair.direction,
-        margin=one.pair.margin,
-        alpha=rules.alpha,
-        resolution=one.values.resolution,
-    )
-    if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
-        last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
-        one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
-    if one.tried >= len(one.study.seeds):
-        one.stuck = f"--max-seeds {len(one.study.seeds)}"
+    return summary
 
 
 def _results(store: Store, study: str, paper: Paper) -> Results | None:
     return Results(load(store, [study]), paper) if store.manifest(study) is not None else None
-
-
-def _tell(one: Asked, rules: Rules, say: Say) -> None:
-    if one.seen is None:
-        say(f"{one.name}: {one.tried} seeds, nothing to test yet")
-        return
-    seen, left_out = one.seen, len(one.values.left_out)
-    points = "" if one.pair.measure in ("margin", *DIAGNOSTICS) else " points"
-    outcome = outcome_words(seen, left_out)
-    if one.open or (one.stuck and not seen.decided and not left_out):
-        ahead = f"about {seen.to_go} more" if seen.to_go is not None else "out of reach"
-        outcome = f"undecided after {seen.n} seeds; to go if mean and spread stay: {ahead}"
-        if one.stuck:
-            outcome += f"; ends here ({one.stuck})"
-    say(f"{one.name}: {number_words(seen, rules.alpha, points)}; {outcome}")
-
-
-def _keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
-    if one.seen is None:
-        return
-    from sweep.trials.provenance import commit, versions
-
-    seen, values = one.seen, one.values
-    store.write_record(
-        DecisionRecord(
-            study=one.study.name,
-            first=one.pair.first,
-            second=one.pair.second,
-            direction=one.pair.direction,
-            margin=one.pair.margin,
-            measure=one.pair.measure,
-            epsilon=one.pair.epsilon,
-            checkpoint=one.pair.checkpoint,
-            alpha=rules.alpha,
-            scale=SCALE,
-            resolution=values.resolution,
-            seeds=values.seeds[: seen.n],
-            trials=values.trials[: seen.n],
-            differences=values.differences[: seen.n],
-            left_out=values.left_out,
-            verdict="undecided" if values.left_out else seen.verdict,
-            estimate=seen.estimate,
-            low=None if math.isinf(seen.low) else seen.low,
-            high=None if math.isinf(seen.high) else seen.high,
-            e_value=seen.e_value,
-            versions=versions(),
-            commit=commit(),
-            command=options.command,
-        )
-    )
 
 
 def run_command(options: StudyOptions, store: Store, data_dir: str | None = None) -> str:

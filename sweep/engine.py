@@ -63,7 +63,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
         delete_dead(store)
-    summary.command = command
+    summary.command = options.go_on or command
     if options.out is not None and not summary.interrupted:  # whoever stops a sweep is not kept waiting for figures
         summary.written = write_tables(store, options.out, figures=True)
     if options.progress and not summary.interrupted:

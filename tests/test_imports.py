@@ -16,13 +16,15 @@ ORDER = (
         ("sweep.work",),
         ("sweep.cluster",),
         ("sweep.engine",),
+        ("sweep.claim",),
         ("sweep.deciding",),
         COMMANDS,
     ),
 )
+ENGINE = ("sweep.engine", "sweep.claim", "sweep.deciding")
 LEVELS = {package: level for level, packages in enumerate(ORDER) for package in packages}
 ALLOWED = {package: {other for other in LEVELS if LEVELS[other] < level} for package, level in LEVELS.items()}
-ALLOWED |= {package: {*ALLOWED[package], "reports"} for package in ("sweep.engine", "sweep.deciding", *COMMANDS)}
+ALLOWED |= {package: {*ALLOWED[package], "reports"} for package in (*ENGINE, *COMMANDS)}
 ALLOWED |= {package: {*ALLOWED[package], *COMMANDS} for package in COMMANDS}
 # The Python interface stands above all but the commands.
 ALLOWED["robustsweep"] = {*LEVELS, "reports"} - {*COMMANDS}

@@ -100,8 +100,9 @@ def _absent_if(default: bool) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value is default else value)
 
 
-# How a network is computed. Absent they are as they were before they could be said, and stand in no name or record.
-COMPUTED = ("precision", "compile", "deterministic", "channels_last")
+# How a network is computed, with what each counts as where it is absent: as it was before it could be said. Absent ones
+# stand in no name or record.
+COMPUTED = {"precision": None, "compile": False, "deterministic": False, "channels_last": True}
 
 
 class Recipe(Strict):

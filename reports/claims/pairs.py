@@ -10,6 +10,8 @@ from typing import Any, Literal
 from reports.claims.kinds import KINDS
 from reports.claims.question import Question, listed
 from reports.claims.sources import Ours
+from reports.measures import SHARES
+from reports.names import attack_name
 from reports.papers.paper import Paper
 from reports.results import Results
 from reports.statistics import Sample
@@ -45,6 +47,19 @@ class Pair:
         sign = ">" if self.direction > 0 else "<"
         margin = f" {'+' if self.margin > 0 else '-'} {abs(self.margin):g}" if self.margin else ""
         return f"{self.first} {sign} {self.second}{margin}"
+
+    @property
+    def measured(self) -> str:
+        """What is compared, for whoever reads of it."""
+        radius = f", ε = {self.epsilon}" if self.epsilon else ""
+        at = f", checkpoint {self.checkpoint}" if self.checkpoint else ""
+        return f"{attack_name(self.measure)}{radius}{at}"
+
+    @property
+    def mirrored(self) -> Pair:
+        """The same said from the other side: a < b - 1 for b > a + 1."""
+        direction: Direction = -1 if self.direction > 0 else 1
+        return replace(self, first=self.second, second=self.first, direction=direction, margin=0.0 - self.margin)
 
     @property
     def labels(self) -> list[str]:
@@ -103,7 +118,9 @@ def paper_pairs(
             for pair in _pairs(entry):
                 wanted = [name for name in listed(entry["measure"]) if (name, pair.epsilon) in measured]
                 if wanted and {pair.first, pair.second} <= set(labels):
-                    found.setdefault(replace(pair, measure=wanted[0]))
+                    asked = replace(pair, measure=wanted[0])
+                    if asked.mirrored not in found:
+                        found.setdefault(asked)
     return list(found)
 
 
@@ -193,10 +210,20 @@ def _values(results: Results, study: str, pair: Pair, label: str) -> _SeedValues
     cells = [results.cell(Key(study, label, name, pair.epsilon, pair.checkpoint)) for name in names]
     found = [_by_seed(cell) for cell in cells]
     shared = [seed for seed in found[0] if all(seed in one for one in found)]
-    known = [cell for cell in cells if cell.sample is not None]
-    of_images = pair.measure == "sum" or any(pair.measure == name for name, _ in _attacks(results, study, pair))
-    images = results.images(known) if known and of_images else []
+    images = _images(results, study, pair, cells)
     return _SeedValues({seed: sum(one[seed] for one in found) for seed in shared}, 100 / min(images) if images else 0.0)
+
+
+def _images(results: Results, study: str, pair: Pair, cells: list[TableCell]) -> list[float]:
+    """Over how many the measure is a share; none where it is no share of images."""
+    known = [cell for cell in cells if cell.sample is not None]
+    if pair.measure in SHARES:
+        checkpoint = pair.checkpoint or results.shown_checkpoint(study)
+        trials = [one.trial for cell in known for one in results.seeds(study, cell.label) if one.seed in cell.seeds]
+        summaries = [results.data.diagnostics_summary(trial, checkpoint, study) for trial in trials]
+        return [number for one in summaries for name in SHARES[pair.measure] if (number := one.get(name))]
+    of_images = pair.measure == "sum" or any(pair.measure == name for name, _ in _attacks(results, study, pair))
+    return [*map(float, results.images(known))] if known and of_images else []
 
 
 def _attacks(results: Results, study: str, pair: Pair) -> list[tuple[str, str]]:

@@ -9,9 +9,9 @@ from typing import Any
 from reports.departures import differing, shipped
 from reports.explanation.settings import settings_of, value_at
 from reports.results import Results
-from reports.significance import seed_list
 from reports.tables.table import TableCell
 from sweep.commands import given, only, run, spelled, store_words
+from sweep.listing import seed_list
 from sweep.store.encoding import canonical
 from sweep.studies.check_search import SEARCHED
 from sweep.studies.written import written_study
@@ -48,6 +48,12 @@ def command(results: Results, cell: TableCell, setting: str, value: Any) -> str:
     for key, used in (*kept, *changes):
         words += ["--set", f"{_study_key(study, label, key)}={json.dumps(used)}"]
     return spelled("sweep.run", *words, *store_words(results.data.store.uri))
+
+
+def papers_cell(results: Results, study: str, label: str) -> str:
+    """A label of a shipped study as it is, without the search for it."""
+    pinned = _pinned(label) if label in written_study(study).searches() else []
+    return results.data.run_command(study, "--methods", label, *pinned)
 
 
 def _values(mine: Mapping[str, Any], theirs: Mapping[str, Any], setting: str) -> Changes:

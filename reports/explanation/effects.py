@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.explanation.commands import command
+from reports.explanation.commands import command, papers_cell
 from reports.explanation.settings import settings_of, value_at, without
 from reports.explanation.subject import Subject
 from reports.results import Results
@@ -25,7 +25,7 @@ def training_effect(
     results: Results, subject: Subject, setting: str, ours: dict[str, Any], theirs: Mapping[str, Any]
 ) -> str:
     if setting in ANOTHER_STUDY:
-        run = results.data.run_command(subject.printed.key.study, "--methods", subject.printed.key.label)
+        run = papers_cell(results, subject.printed.key.study, subject.printed.key.label)
         return (
             f"unknown, and no setting that can be changed alone; this command would measure the paper's cell: `{run}`"
         )
@@ -35,7 +35,7 @@ def training_effect(
             return known or unknown(selection_command(results, subject))
     values = value_at(ours, setting), value_at(theirs, setting)
     own, exact, nearby = f"{subject.study}/{subject.label}", "", ""
-    for one, other, swapped in _twins(results, setting, subject.printed.key.measure):
+    for one, other, swapped in _twins(results, setting, subject.cell.key):
         first, second = one.settings, other.settings
         where = f"{other.name} against {one.name}"
         if canonical([value_at(first, setting), value_at(second, setting)]) == canonical(list(values)):
@@ -55,7 +55,7 @@ def training_effect(
 def same_trainings(results: Results, subject: Subject) -> str:
     """At the paper's choice of the epoch, where they kept its weights."""
     cell, wanted = subject.cell, wanted_checkpoint(results, subject)
-    other = results.cell(replace(cell.key, checkpoint=wanted))
+    other = results.cell(replace(cell.key, checkpoint=wanted)).tested
     where = f"the same trainings at {wanted} against {shown_checkpoint(results, cell)}"
     return effect_of(other.sample, cell.sample, where)
 
@@ -98,17 +98,17 @@ class _Known:
     sample: Sample
 
 
-def _twins(results: Results, setting: str, measure: str) -> Iterator[tuple[_Known, _Known, bool]]:
+def _twins(results: Results, setting: str, asked: Key) -> Iterator[tuple[_Known, _Known, bool]]:
     """Pairs of cells of the store that differ in this setting alone, each in both orders; the second time swapped."""
     groups: dict[str, list[_Known]] = {}
     for study, labels in results.labels.items():
         for label in labels:
             if label in results.configs(study):
-                sample = results.cell(Key(study, label, measure)).sample
+                sample = results.cell(Key(study, label, asked.measure, None, asked.checkpoint)).tested.sample
                 settings = settings_of(results, study, label)
                 if sample is not None:
                     # What is measured must agree too: the radius, and the rule that chose the epoch.
-                    kept, checkpoint = without(settings, setting), results.shown_checkpoint(study)
+                    kept, checkpoint = without(settings, setting), asked.checkpoint or results.shown_checkpoint(study)
                     if setting in ("selection.validation", "selection.protocol"):  # another rule chooses the epoch
                         kept, checkpoint = without(kept, "selection.protocol"), ""
                     rest = [kept, results.epsilon(study), checkpoint]

@@ -62,11 +62,13 @@ def find(results: Results, name: str) -> Subject:
             f"cell {name!r}: the paper prints no {measure} of {label}; of {label} it prints "
             f"{', '.join(of_label) or 'nothing'}, and {measure} of {', '.join(labels) or 'no method'}"
         )
-    return Subject(_ours(results, Key(study, label, measure), name), (own or same)[0])
+    printed = (own or same)[0]
+    # A margin stands in the table as the last epoch has it, whichever epoch's weights accuracies are of.
+    return Subject(_ours(results, Key(study, label, measure, None, printed.key.checkpoint), name), printed)
 
 
 def _ours(results: Results, key: Key, name: str) -> TableCell:
-    cell = results.cell(key)
+    cell = results.cell(key).tested
     if cell.sample is None:
         if key.study not in results.labels:
             known = ", ".join(results.labels) or "no study"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.departures import differing, shipped
+from reports.departures import differing, moves, shipped
 from reports.diff import against_paper
 from reports.explanation.commands import command
 from reports.explanation.effects import (
@@ -26,7 +26,9 @@ from reports.results import Results
 from reports.tables.markdown import escape, grid
 from reports.tables.table import p_text, signed
 from sweep.commands import spelled
+from sweep.store import layout
 from sweep.store.encoding import canonical
+from sweep.store.records.trial import TrialRecord
 from trainers.data import dataset_facts, dataset_names
 
 
@@ -78,9 +80,12 @@ def explained(results: Results, subject: Subject) -> list[Explained]:
         mine = settings_of(results, subject.study, subject.label)
         theirs, mine = _said_alike(theirs, mine), _said_alike(mine, theirs)
         for setting, words in differing(theirs, mine).items():
+            if not moves(setting, subject.printed.key.measure):
+                continue
             effect = training_effect(results, subject, setting, mine, theirs)
             found.append(Explained(setting, words, effect))
         found += _hyperparameters(results, subject, mine, theirs)
+        found += _computed(results, subject, mine["recipe"].get("precision"), theirs["recipe"].get("precision"))
     found += _evaluation(results, subject, {one.setting for one in found})
     found += _seeds(subject)
     return found
@@ -111,6 +116,20 @@ def _hyperparameters(
             target = {**theirs, "hyperparameters": {**theirs["hyperparameters"], name: value}}
             effect = training_effect(results, subject, setting, ours, target)
             yield Explained(setting, f"{name} {used[name]}{searched} instead of {value}", effect)
+
+
+def _computed(results: Results, subject: Subject, ours: str | None, theirs: str | None) -> Iterator[Explained]:
+    """What the devices of our trainings made of a precision, where their records say it; the paper's were GPUs."""
+    trials = [one.trial for one in results.seeds(subject.study, subject.label) if one.seed in subject.cell.seeds]
+    found = [results.data.store.usable(TrialRecord, layout.trial_record(trial)) for trial in trials]
+    kinds = sorted({one.device_kind for one in found if one is not None} - {"", "cuda"})
+    wanted = theirs or "tf32"
+    used = sorted({one.precision for one in found if one is not None} - {"", wanted}) if ours == theirs else []
+    words = [f"trained on {', '.join(kinds)} instead of a GPU"] if kinds else []
+    words += [f"precision {', '.join(used)}, as recorded, instead of {wanted}"] if used else []
+    if words:
+        effect = f"unknown; the same run on a GPU with {wanted}, in a store of its own, would measure it"
+        yield Explained("device", "; ".join(words), effect)
 
 
 def _evaluation(results: Results, subject: Subject, known: set[str]) -> Iterator[Explained]:

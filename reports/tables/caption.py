@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reports.added import note
 from reports.margins import MARGIN_NOTES
 from reports.results import Results
 from reports.store.rows import OUTSIDE
-from reports.tables.table import MARKS, Table, with_best
+from reports.tables.table import MARKS, Table, TableCell, with_best
 from sweep import listing
 from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.older import versions_text
@@ -143,6 +144,12 @@ def margins_note(results: Results, studies: Iterable[str]) -> str:
     return f"Adversarial training images at the last epoch, {' or '.join(ways)}"
 
 
+def tests_notes(cells: Iterable[TableCell]) -> list[str]:
+    """Which seeds the tests of these cells leave out."""
+    found = [cell.apart.seeds for cell in cells if cell.apart is not None]
+    return [note(found)] if found else []
+
+
 def reading_notes(table: Table) -> list[str]:
     """How to read bold, underline, n and the marks; only what occurs in the table."""
     family = {"row": "row", "group": "row of a group", "column": "column of a block"}.get(table.compare, "")
@@ -157,6 +164,7 @@ def reading_notes(table: Table) -> list[str]:
     elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
         others = "All others that were tested" if untested else "All others"
         notes.append(f"{others} differ significantly from it ({DECISION.format(family=family)}).")
+    notes += tests_notes(cell for cell in table.cells() if cell.best or cell.against_best)
     if untested:
         notes.append("No test was possible with a single seed or without variation between seeds.")
     # What ¶ stands for is said in full where a table has it.

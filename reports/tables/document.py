@@ -10,7 +10,7 @@ from reports.decisions import decisions
 from reports.names import attack_name, listed, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
-from reports.tables.caption import study_twins
+from reports.tables.caption import study_twins, tests_notes
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
@@ -117,11 +117,12 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
         parts += [tests_text(test) for test in tests]
-        parts.append(f"<sub>{' '.join([TESTS_CAPTION, *map(escape, study_twins(results, study))])}</sub>")
+        notes = [*study_twins(results, study), *tests_notes(tables[0].blocks[0].rows[0].cells)]
+        parts.append(f"<sub>{' '.join([TESTS_CAPTION, *map(escape, notes)])}</sub>")
         parts += _advice(results, study, tests)
     decided = decisions(results, study)
     if decided:
-        parts.append("### Decided seed by seed")
+        parts.append("### Sequential claims")
         parts.append("\n".join(f"- {escape(one.line)}" for one in decided))
         parts.append(f"<sub>{SEQUENTIAL}</sub>")
     for table in tables[1:]:

@@ -44,6 +44,7 @@ class TableCell:
     warned: bool = False  # AutoAttack warned about at least one of these evaluations
     collapsed: int = 0
     failed: int = 0
+    done: int = 0  # trained to the end, whether or not they have this number
     near_chance: int = 0  # trainings among the values that learned next to nothing
     seeds: tuple[int, ...] = ()
     label: str = ""  # the study's label behind the values, "" for a printed cell
@@ -52,6 +53,9 @@ class TableCell:
     best: bool = False
     tied: bool = False  # a test does not tell it from the best
     against_best: Comparison | None = None
+    apart: TableCell | None = (
+        None  # the same of planned seeds alone, where sweep.decide added seeds one after the other
+    )
     departs: tuple[str, ...] = ()  # settings other than the paper's, in words; only a table of the paper asks
     rounding: Rounding = field(default_factory=lambda: Rounding())
 
@@ -91,6 +95,11 @@ class TableCell:
     def lost(self) -> int:
         """Planned seeds that are in no mean, for good: collapsed or failed."""
         return self.collapsed + self.failed
+
+    @property
+    def tested(self) -> TableCell:
+        """What a test takes that supposes a number of seeds fixed beforehand."""
+        return self.apart or self
 
     @property
     def untested(self) -> bool:
@@ -246,7 +255,7 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     index = best_index(samples, best)
     if index is None:
         return cells
-    comparisons = compare_with_best(samples, index)
+    comparisons = compare_with_best([cell.tested.sample for cell in cells], index)
     winner = samples[index]
     marked = []
     for cell, comparison in zip(cells, comparisons, strict=True):

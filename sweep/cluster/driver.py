@@ -44,7 +44,7 @@ def compute(
     """Everything that the store lacks; `on_progress` hears how many tasks have ended, and how to say something."""
     display = Display(study.title, options.progress)
     try:
-        with Stop(command) as stop:
+        with Stop(options.go_on or command) as stop:
             stop.last_acts.append(display.close)
             try:
                 summary = _compute(study, store, options, command, on_progress, display, stop)

@@ -21,3 +21,4 @@ class RunOptions:
     verbose: bool = False
     wait_for_nodes: float = 300.0  # seconds: to answer the preflight or, where a cluster scales, to come up
     command: str | None = None  # what records and messages say to type again; that of the process by default
+    go_on: str | None = None  # what a message says to type where another command than a run's goes on from here

@@ -3,10 +3,12 @@
 import shlex
 
 import pytest
-from hand_made import QuickStore, add_evaluation, results_of
+from hand_made import QuickStore, add_diagnostics, add_evaluation, results_of
 
+from reports.departures import Departures
 from reports.explanation.subject import find
 from reports.explanation.text import explained, text
+from reports.tables.table import Key
 from sweep import cli
 from sweep.errors import UserError
 from sweep.store.records.manifest import Manifest
@@ -16,19 +18,26 @@ from tests.sweep import stored
 from trainers.attacks import parse
 
 SHORT = ["train.epochs=20", "test_images=500"]
+SHORT_NAMES = ("recipe.epochs", "test_images")
+USUAL = {
+    "recipe.precision": "bf16 instead of float32 with a GPU's convolutions in tf32",
+    "recipe.compile": "yes instead of no",
+    "recipe.deterministic": "yes instead of no",
+    "recipe.channels_last": "no instead of yes",
+}
 
 
-def fill(store, study, accuracy, images=None, checkpoints=(), chosen=None):
+def fill(store, study, accuracy, images=None, checkpoints=(), chosen=None, made=None):
     """Records as a run of the study would leave them; `accuracy` is AutoAttack's, half a point apart by seed."""
     cells = plan.expand(study, dict.fromkeys(study.searches(), chosen or {}))
-    made: Manifest = plan.manifest(study, cells)
+    manifest: Manifest = plan.manifest(study, cells)
     for cell in cells:
-        stored.write_trial(store, cell, command=f"python -m sweep.run --study {study.name}")
-        for checkpoint in dict.fromkeys([made.checkpoint, *checkpoints]):
-            attack = parse("autoattack", epsilon=made.epsilon)
-            value = accuracy + 0.005 * (cell.seed - 1) + (0.02 if checkpoint != made.checkpoint else 0.0)
+        stored.write_trial(store, cell, command=f"python -m sweep.run --study {study.name}", **(made or {}))
+        for checkpoint in dict.fromkeys([manifest.checkpoint, *checkpoints]):
+            attack = parse("autoattack", epsilon=manifest.epsilon)
+            value = accuracy + 0.005 * (cell.seed - 1) + (0.02 if checkpoint != manifest.checkpoint else 0.0)
             add_evaluation(store, cell.trial, attack, value, images=images or 1000, checkpoint=checkpoint)
-    store.write_record(made)
+    store.write_record(manifest)
 
 
 def by_setting(store, name):
@@ -78,6 +87,36 @@ def test_every_departure_is_listed_and_its_command_changes_that_setting_alone(st
         assert study.name not in ("cifar10_rn18",) and study.seeds == (0, 1, 2, 3)
 
 
+COMPUTED = ["train.precision=bf16", "train.compile=true", "train.deterministic=true", "train.channels_last=false"]
+
+
+@pytest.mark.parametrize("change", COMPUTED)
+def test_how_the_network_is_computed_departs_too_and_every_command_keeps_it(store, change):
+    setting = change.partition("=")[0].replace("train", "recipe")
+    fill(store, Study.load("cifar10_rn18", [*SHORT, change], ["at"]), 0.40, images=500)
+    found = by_setting(store, "cifar10_rn18/at/autoattack")
+    assert set(found) == {setting, *SHORT_NAMES}
+    assert found[setting].words.endswith(USUAL[setting])
+    cell = results_of(store).cell(Key("cifar10_rn18", "at", "autoattack"))
+    assert found[setting].words in Departures(results_of(store)).of(cell)
+    kept = Study.load("cifar10_rn18", [change], ["at"]).config("at")
+    for name, command in commands(found).items():
+        recipe, plain = run_of(command).config("at").recipe, Study.load("cifar10_rn18", methods=["at"]).config("at")
+        for one in ("precision", "compile", "deterministic", "channels_last"):
+            wanted = plain.recipe if name == setting else kept.recipe
+            assert getattr(recipe, one) == getattr(wanted, one)
+
+
+def test_the_device_and_precision_of_the_records_are_listed_where_they_are_not_the_papers(store):
+    study = Study.load("cifar10_rn18", methods=["at"])
+    fill(store, study, 0.48, images=10_000, made={"device_kind": "cuda", "precision": "tf32"})
+    assert by_setting(store, "cifar10_rn18/at/autoattack") == {}
+    fill(store, study, 0.48, images=10_000, made={"device_kind": "cpu", "precision": "ieee"})
+    (found,) = by_setting(store, "cifar10_rn18/at/autoattack").values()
+    assert found.words == "trained on cpu instead of a GPU; precision ieee, as recorded, instead of tf32"
+    assert found.effect.startswith("unknown")
+
+
 def test_what_the_command_measures_is_the_effect_that_is_shown_next_time(store):
     fill(store, Study.load("cifar10_rn18", SHORT, ["at"]), 0.40, images=500)
     command = commands(by_setting(store, "cifar10_rn18/at/autoattack"))["recipe.epochs"]
@@ -104,6 +143,19 @@ def test_the_choice_of_the_epoch_is_known_from_the_same_trainings(store):
     fill(store, Study.load("cifar10_rn18", heldout, ["at"]), 0.40, images=10_000, checkpoints=["best_test"])
     effect = by_setting(store, "cifar10_rn18/at/autoattack")["selection.protocol"].effect
     assert effect.startswith("+2.0 (the same trainings at best\\_test")
+
+
+def test_a_margin_is_explained_as_its_table_has_it_and_by_what_can_move_it(store):
+    heldout = ["selection.protocol=heldout", "selection.validation=500", "test_images=500"]
+    study = Study.load("cifar10_rn18", [*heldout, "train.epochs=20"], ["at"])
+    fill(store, study, 0.40, images=500)
+    for cell in plan.expand(study):
+        for checkpoint, margin in (("last", -2.15), ("best_validation", -2.02)):
+            add_diagnostics(store, cell.trial, {"train_margin_mean": margin}, checkpoint=checkpoint)
+    subject = find(results_of(store), "cifar10_rn18/at/margin")
+    assert subject.cell.key.checkpoint == "last" and subject.cell.sample.mean == pytest.approx(-2.15)
+    assert list(by_setting(store, "cifar10_rn18/at/margin")) == ["recipe.epochs", "selection.validation"]
+    assert find(results_of(store), "cifar10_rn18/at/autoattack").cell.key.checkpoint is None
 
 
 def test_every_command_for_a_study_that_is_not_the_papers_is_one_that_loads(store):
@@ -144,6 +196,7 @@ def test_every_printed_command_runs_as_typed_and_what_it_measures_is_known_next_
     assert len(printed) > 8
     elsewhere = [one.effect.split("`")[1] for one in before.values() if PAPERS_CELL in one.effect]
     assert {"dataset", "model"} <= set(before) and len(elsewhere) == 2
+    assert all(("search.sovr.pin=true" in command) is (label == "sovr_searched") for command in elsewhere)
     for command in (*printed.values(), *elsewhere):
         words = shlex.split(command)
         assert words[:3] == ["python", "-m", "sweep.run"] and words[-2:] == ["--store", store.uri]

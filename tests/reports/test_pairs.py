@@ -1,7 +1,7 @@
 """Claims about two labels as one types them, those of the paper, and decisions where tables and page show them."""
 
 import pytest
-from hand_made import PAPER, QuickStore, add_study, results_of
+from hand_made import PAPER, QuickStore, add_diagnostics, add_study, results_of
 
 from reports.claims.pairs import Pair, paired_values, paper_pairs, parse, undecided
 from reports.decisions import decisions
@@ -56,6 +56,8 @@ def test_the_papers_claims_about_two_labels_become_pairs_of_the_studies_that_tak
     assert Pair("sovr", "at") in found and Pair("mart", "at", -1) in found
     assert Pair("sovr", "trades", 1, -1.0) in found  # "not worse" within a point
     assert all(pair.measure == "autoattack" and pair.epsilon is None for pair in found)
+    turned = [pair.mirrored for pair in found]
+    assert not set(found) & set(turned) and Pair("at", "sovr", -1, 1.0).mirrored == Pair("sovr", "at", 1, -1.0)
     wider = paper_pairs(PAPER, "cifar10_rn18", ["at", "sovr"], {("autoattack", "12/255")})
     assert [pair.epsilon for pair in wider] == ["12/255"]
     assert Pair("sovr", "at") in paper_pairs(PAPER, "digits", ["at", "sovr"], {("autoattack", None)})
@@ -83,6 +85,20 @@ def test_values_are_paired_by_seed_up_to_the_first_that_is_missing_and_only_of_t
     assert both.differences == pytest.approx((10.0, 11.0))
 
 
+def test_shares_of_images_that_no_attack_measures_have_the_step_of_one_image(tmp_path):
+    store = QuickStore(tmp_path)
+    trials = add_study(store, "own", {"at": [0.4, 0.42, 0.44, 0.4], "sovr": [0.5, 0.51, 0.55, 0.5]})
+    summary = {"train_potentially_misclassified": 1.0, "gradient_norm_ce_label": 2.0, "images_train": 50.0}
+    for trial in trials.values():
+        add_diagnostics(store, trial, summary, checkpoint=records.manifest("own").checkpoint)
+    found = {
+        measure: paired_values(results_of(store), "own", Pair("sovr", "at", measure=measure), [0, 1, 2, 3], trials)
+        for measure in ("train_potentially_misclassified", "gradient_norm_ce_label")
+    }
+    assert {one.differences for one in found.values()} == {(0.0,) * 4}
+    assert [one.resolution for one in found.values()] == [2.0, 0.0]
+
+
 def test_a_decision_stands_in_tables_and_page_while_its_trials_are_those_of_the_study(tmp_path):
     store = QuickStore(tmp_path / "store")
     values = {"at": [0.40, 0.42, 0.44, 0.43], "sovr": [0.60, 0.62, 0.645, 0.635]}
@@ -103,9 +119,12 @@ def test_a_decision_stands_in_tables_and_page_while_its_trials_are_those_of_the_
     (shown,) = decisions(results, "own")
     assert shown.claim == "SOVR > AT (AutoAttack)"
     assert shown.outcome == "holds, decided after 4 seeds (sequential)" and "+20.25 points" in shown.numbers
+    assert shown.numbers.startswith("seeds 0-3 (added: 2,3), α = 0.05: ")
     tables = {"own": study_tables(results, "own")}
     assert "holds, decided after 4 seeds (sequential)" in document.write(results, tables, paper_tables(results))
     page = write_page(results, tables["own"], [], tmp_path / "out").read_text()
     assert "holds, decided after 4 seeds (sequential)" in page
+    store.write_record(records.decision_record(**facts, added={}))
+    assert decisions(results_of(store), "own")[0].numbers.startswith("seeds 0-3 (none added), ")
     add_study(store, "own", {label: numbers[:3] for label, numbers in values.items()})
     assert decisions(results_of(store), "own") == []

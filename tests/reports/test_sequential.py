@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import trapezoid
 
-from benchmarks.sequential import decided_at
+from benchmarks.sequential import chosen_claims, decided_at
 from reports.sequential import SCALE, growth, half_width, log_e_value, look, number_words, outcome_words
 
 VALUES = [1.3, -0.4, 2.2, 0.9]
@@ -73,9 +73,19 @@ def test_three_seeds_never_decide_and_have_no_bounded_interval():
 
 
 def test_a_few_equal_differences_of_one_image_are_no_certainty():
-    assert look([0.5] * 4).decided
     assert not look([0.5] * 4, resolution=0.5).decided
+    assert look([0.5] * 6, resolution=0.1).decided
+    assert not look([0.5] * 40).decided and math.isinf(look([0.5] * 40).high)  # how it is rounded is not known
     assert look([20.0, 20.5, 20.0, 20.0], resolution=0.5).decided
+
+
+@pytest.mark.parametrize("resolution", [0.0, 0.1, 5.0])
+@pytest.mark.parametrize(("value", "margin"), [(0.0, 0.0), (0.3, 0.3), (-20.1, -20.1)])
+def test_ties_decide_nothing_in_either_direction(value, margin, resolution):
+    for direction in (1, -1):
+        seen = look([value] * 60, direction=direction, margin=margin, resolution=resolution)
+        assert seen.n == 60 and not seen.decided and seen.e_value <= 1 and seen.to_go is None
+    assert float(log_e_value(4, 0.0, 0.0)) < 0
 
 
 def test_the_seeds_to_go_decide_if_mean_and_spread_stay():
@@ -91,6 +101,12 @@ def test_the_seeds_to_go_decide_if_mean_and_spread_stay():
 def test_the_clearer_claim_promises_more_growth_and_an_unknown_one_comes_first():
     clear, vague = look([5.0, 6.0]), look([1.0, -0.7])
     assert growth(None, 0.0, 2) > growth(clear, 0.0, 2) > growth(vague, 0.0, 2)
+
+
+def test_a_claim_that_its_first_seeds_suggested_is_wrong_more_often_than_its_level(monkeypatch):
+    monkeypatch.setattr("benchmarks.sequential.RUNS", 1500)
+    before, after, family = chosen_claims(np.random.default_rng(7)).values()
+    assert before < 0.05 < after < family
 
 
 def test_looking_after_every_seed_is_wrong_in_fewer_than_five_of_a_hundred_runs():

@@ -2,15 +2,21 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reports.claims.sources import Ours
 from reports.papers import load as load_paper
+from reports.results import Results
+from reports.tables.table import Key
 from sweep import deciding
-from sweep.deciding import Budget, Rules, ask, ask_paper, seed_order, settle
+from sweep.claim import Rules, strictly_decided
+from sweep.deciding import Budget, ask, ask_paper, seed_order, settle
 from sweep.errors import UserError
+from sweep.store import usage
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
@@ -18,6 +24,7 @@ from sweep.store.records.decision import DecisionRecord
 from sweep.store.verdicts import pack
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
+from sweep.trials.cost import budget_hours
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 from tests.chaos import commands
@@ -34,17 +41,19 @@ OUTCOME = {"first", "second", "measure", "seeds", "trials", "differences", "verd
 class Engine:
     """In place of the real one: writes what trainings and attacks would leave, with accuracies drawn around a mean."""
 
-    def __init__(self, means, spread=0.01, hours=0.5, collapsed=(), failing=False):
+    def __init__(self, means, spread=0.01, hours=0.25, collapsed=(), failing=False):
         self.means, self.spread, self.hours, self.collapsed, self.failing = means, spread, hours, collapsed, failing
         self.computed, self.calls = [], []
 
     def __call__(self, study, store, options):
-        self.calls.append((study.labels, study.seeds, options.budget, options.command))
+        self.calls.append((study.labels, study.seeds, options))
         if self.failing:
             return Summary(study.name, complete=False, failed=[Failure("at seed 0", "0" * 16, "no memory")])
-        cells = planned.stored_cells(study, store)
+        cells, busy = planned.stored_cells(study, store), 0.0
+        limit = usage.Budget(store, study.name, budget_hours(options.budget), lambda: busy * usage.HOUR)
         for cell in cells:
-            if store.trial_record(cell.trial) is None:
+            if store.trial_record(cell.trial) is None and limit.may_start():
+                busy += self.hours
                 self.computed.append((cell.label, cell.seed))
                 status = "collapsed" if (cell.label, cell.seed) in self.collapsed else "done"
                 stored.write_trial(store, cell, status)
@@ -57,7 +66,9 @@ class Engine:
                     )
                     store.write_record(made)
         write_manifest(store, planned.manifest(study, cells))
-        return Summary(study.name, complete=True, device_hours=self.hours)
+        limit.write()
+        missing = [cell for cell in cells if store.trial_record(cell.trial) is None]
+        return Summary(study.name, complete=not missing, device_hours=busy, budget_reached=bool(missing))
 
 
 @pytest.fixture
@@ -88,9 +99,9 @@ def test_a_clear_claim_is_decided_after_four_seeds_and_stored(setting):
     assert sorted(engine.computed) == sorted((label, seed) for label in ("st", "at") for seed in range(4))
     (record,) = decisions(store)
     assert record.verdict == "holds" and record.seeds == (0, 1, 2, 3) and record.high < 0
-    assert [len(seeds) for _, seeds, _, _ in engine.calls] == [2, 4]
+    assert [len(seeds) for _, seeds, _ in engine.calls] == [2, 4]
     assert "decided after 4 seeds (sequential)" in said[-1] and "to go" in said[0]
-    command = engine.calls[0][3]
+    command = engine.calls[0][2].command
     assert command.startswith("python -m sweep.run --study") and "--methods st,at --seeds 0,1" in command
 
 
@@ -110,12 +121,57 @@ def test_an_unclear_claim_ends_with_the_seeds_or_with_the_budget(setting):
     engine = Engine({"sovr": 0.6, "at": 0.6})
     one, well = run(engine, "sovr > at", rules=Rules(max_seeds=6))
     assert well and one.seen.verdict == "undecided" and one.seen.n == 6 and "--max-seeds 6" in said[-1]
-    engine = Engine({"sovr": 0.6, "at": 0.6}, hours=0.5)
-    one, well = run(engine, "sovr > at", budget=Budget(0.8))
+    engine = Engine({"sovr": 0.6, "at": 0.6})
+    one, well = run(engine, "sovr > at", budget=Budget(1.8))
     assert well and len(one.values.seeds) == 10 and "used up" in said[-1]
-    assert [budget for _, _, budget, _ in engine.calls] == ["0.800000000h", "0.300000000h"]
     (record,) = decisions(store)
     assert len(record.seeds) == 10 and record.verdict == "undecided"
+
+
+def test_a_budget_is_what_this_command_may_spend_and_what_it_says_it_used(setting):
+    store, run, said = setting
+    for _ in range(2):  # the same command again may spend as much again
+        before, budget = usage.used_hours(usage.usages(store, "tiny")), Budget(2.1)
+        engine = Engine({"sovr": 0.6, "at": 0.6})
+        run(engine, "sovr > at", budget=budget)
+        spent = usage.used_hours(usage.usages(store, "tiny")) - before
+        assert len(engine.computed) == 9 and budget.used == pytest.approx(2.25) == spent
+        assert said[-1].startswith("the budget of 2.1 device-hours is used up (2.25 used)")
+    empty = Budget(0.0)
+    run(engine, "sovr > at", budget=empty)
+    assert len(engine.computed) == 9 and empty.used == 0
+
+
+def test_added_seeds_are_marked_before_they_are_there_and_no_test_of_the_tables_takes_them(setting, tmp_path):
+    store, run, _ = setting
+    options, engine = StudyOptions(str(tmp_path / "tiny.yaml")), Engine({"st": 0.59, "at": 0.6})
+    own = options.load().seeds
+    engine(replace(options, methods="st,at").load(), store, RunOptions())
+
+    class Killed(Engine):
+        def __call__(self, study, store, options):
+            super().__call__(study, store, options)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Killed(engine.means), "st < at")
+    added = tuple(range(len(own), len(own) + 2))
+    (record,) = decisions(store)
+    results = Results.read(store)
+    cell = results.cell(Key("tiny", "st", record.measure))
+    assert record.added == {"st": added, "at": added} and len(record.seeds) < cell.sample.n
+    assert cell.tested.seeds == own and Ours(results).sample(cell.key).n == len(own) < cell.sample.n
+
+
+def test_seeds_that_somebody_ran_by_their_number_are_not_added_ones(setting, tmp_path):
+    store, run, _ = setting
+    options, engine = StudyOptions(str(tmp_path / "tiny.yaml")), Engine({"st": 0.1, "at": 0.6})
+    engine(replace(options, methods="at", seeds="0-9").load(), store, RunOptions())
+    run(engine, "st < at")
+    (record,) = decisions(store)
+    assert record.added["at"] == () and record.added["st"]
+    run(engine, "at > st + 40")  # whoever looks next finds the first one's seeds in the store
+    assert {one.added["st"] for one in decisions(store)} == {record.added["st"]}
 
 
 def test_nothing_is_decided_while_a_seed_collapsed(setting):
@@ -125,10 +181,30 @@ def test_nothing_is_decided_while_a_seed_collapsed(setting):
     assert well and record.verdict == "undecided" and record.left_out == (2,) and "collapsed or failed" in said[-1]
 
 
-def test_a_failed_training_ends_the_command_with_the_way_out(setting):
-    store, run, said = setting
-    _, well = run(Engine({}, failing=True), "st < at")
-    assert not well and "no memory" in said[0] and said[1].endswith("--retry-failed") and decisions(store) == []
+def test_a_failed_training_ends_its_claim_with_the_way_out_and_the_others_go_on(setting, tmp_path, monkeypatch):
+    store, _, said = setting
+    works, fails = Engine({"st": 0.1, "at": 0.6}), Engine({}, failing=True)
+    monkeypatch.setattr(
+        deciding, "run_study", lambda study, *rest: (fails if "sovr" in study.labels else works)(study, *rest)
+    )
+    claims = [ask(StudyOptions(str(tmp_path / "tiny.yaml")), text, None, Rules()) for text in ("sovr > at", "st < at")]
+    command = "python -m sweep.decide --claims --budget 2h"
+    assert not settle(claims, store, RunOptions(command=command), Budget(None), Rules(), PAPER, said.append)
+    assert (
+        "no memory" in said[0] and said[1] == "to try again: python -m sweep.decide --claims --budget 2h --retry-failed"
+    )
+    assert claims[1].seen.decided and [(one.first, one.second) for one in decisions(store)] == [("st", "at")]
+    assert {options.go_on for *_, options in works.calls} == {command}
+
+
+def test_no_more_seeds_are_asked_for_than_are_likely_to_decide_and_the_limit_is_said(setting):
+    _, run, said = setting
+    engine = Engine({"st": 0.1, "at": 0.6})
+    one, _ = run(engine, "st < at", rules=Rules(max_seeds=3))
+    assert "about 2 more, beyond --max-seeds 3" in said[0] and one.seen.n == 3
+    assert "about 1 more, beyond --max-seeds 3" in said[-1]
+    run(engine, "st < at", rules=Rules(batch=7))
+    assert [len(seeds) for _, seeds, *_ in engine.calls] == [2, 3, 4]
 
 
 def test_what_cannot_be_decided_is_refused_before_anything_runs(setting):
@@ -169,6 +245,16 @@ def test_seeds_come_in_an_order_without_the_searches_own(tmp_path):
     assert seed_order(study, 6) == [3, 5, 0, 2, 4, 6] and seed_order(study, 1) == [3]
 
 
+def test_one_claim_has_one_order_of_seeds_and_a_measure_the_epoch_that_tables_show_it_of(tmp_path):
+    tiny(tmp_path, seeds=[0, 1, 2], search=None, methods={"st": {}, "at": {}})
+    options = StudyOptions(str(tmp_path / "tiny.yaml"), ["seeds=[1,2,3,4]", "train.epochs=1"])
+    one = ask(options, "st < at", None, Rules(max_seeds=5))
+    assert one.study.seeds == (0, 1, 2, 3, 4) and one.study.train.epochs == 1
+    assert "seeds=" not in deciding.run_command(one.limited(2), open_store(tmp_path / "store"))
+    margin = ask(options, "st < at", "margin", Rules())
+    assert margin.pair.checkpoint == "last" and margin.name.endswith(", checkpoint last)") and not one.pair.checkpoint
+
+
 def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_path, monkeypatch):
     changes = {"evaluation": {"attacks": ["clean", "autoattack"], "suite": None, "epsilon": "0.1", "images": 20}}
     tiny(tmp_path, search=None, methods={"at": {}, "sovr": {}, "mart": {}}, **changes)
@@ -183,10 +269,11 @@ def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_p
     engine = Engine({"at": 0.5, "sovr": 0.8, "mart": 0.497})
     monkeypatch.setattr(deciding, "run_study", engine)
     chosen = [one for one in asked if one.pair.text in ("sovr > at", "mart < at")]
-    assert settle(chosen, store, RunOptions(), Budget(2.0), rules, PAPER, lambda text: None)
+    assert settle(chosen, store, RunOptions(), Budget(4.0), rules, PAPER, lambda text: None)
     # Two seeds for each that nothing is known of, then the budget goes to the one that grows.
-    assert [set(labels) for labels, _, _, _ in engine.calls][2] == {"at", "sovr"}
+    assert [set(labels) for labels, *_ in engine.calls][2] == {"at", "sovr"}
     assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
+    assert strictly_decided(chosen, 0.025) == 1 and strictly_decided(chosen, 1e-9) == 0
     left = [one.pair.text for one in ask_paper(options, PAPER, store, rules)]
     assert "sovr > at" not in left and "mart < at" in left
 
@@ -230,7 +317,7 @@ def test_a_killed_command_goes_on_where_it_was_and_ends_as_one_that_was_not(tmp_
         return {one.path: one.model_dump(include=OUTCOME) for one in decisions(open_store(tmp_path / store))}
 
     whole = decide("whole")
-    assert whole.code == 0 and "open claims decided" in whole.output
+    assert whole.code == 0 and "open claims decided" in whole.output and "a level for all of them" in whole.output
     assert found("whole") and all(one["seeds"] == (0, 1) for one in found("whole").values())
     assert decide("cut", kill_at=60).killed and not found("cut")
     trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("trials/*/record.json")}

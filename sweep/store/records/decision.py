@@ -29,6 +29,8 @@ class DecisionRecord(Provenance, Record):
     seeds: tuple[int, ...] = Field(min_length=2)
     trials: tuple[tuple[TrialName, TrialName], ...]
     differences: tuple[float, ...]  # first minus second, seed by seed
+    # By label, what a look at earlier seeds led to, while it was trained too; None: written before this was said.
+    added: dict[str, tuple[int, ...]] | None = None
     left_out: tuple[int, ...] = ()  # seeds of which a training collapsed or failed
     verdict: Literal["holds", "does not hold", "undecided"]
     estimate: float

@@ -1,0 +1,150 @@
+"""One claim about two labels: where it stands, what a look at it says, and what is stored of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from reports.claims.pairs import Pair, PairedValues, paired_values
+from reports.measures import DIAGNOSTICS
+from reports.results import Results
+from reports.sequential import SCALE, Look, look, number_words, outcome_words
+from sweep.errors import UserError
+from sweep.store.base import Store
+from sweep.store.records.decision import DecisionRecord
+from sweep.studies.model import Study
+from sweep.studies.options import StudyOptions
+from sweep.trials import cells as planned
+from sweep.work.options import RunOptions
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    alpha: float = 0.05
+    batch: int = 2
+    max_seeds: int = 50
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise UserError(f"--alpha {self.alpha:g}: must lie between 0 and 1, such as 0.05")
+
+
+@dataclass
+class Asked:
+    """One claim and where it stands."""
+
+    options: StudyOptions  # of the study, before methods and seeds are chosen
+    pair: Pair
+    study: Study  # with the pair's columns, a searched one beside its own label, and every seed that may be used
+    trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    values: PairedValues = PairedValues((), (), (), (), 0.0)
+    seen: Look | None = None
+    planned: dict[str, set[int]] = field(default_factory=dict)  # by label, seeds that no look has asked for
+    added: dict[str, set[int]] = field(default_factory=dict)  # by label, those that one has
+    stuck: str = ""  # why no further seed is worth it
+
+    @property
+    def name(self) -> str:
+        return f"{self.study.name}: {self.pair.text} ({self.pair.measured})"
+
+    @property
+    def tried(self) -> int:
+        return len(self.values.seeds) + len(self.values.left_out)
+
+    @property
+    def open(self) -> bool:
+        decided = self.seen is not None and self.seen.decided
+        return not (decided or self.values.left_out or self.stuck)
+
+    def look(self, alpha: float) -> Look | None:
+        return look(
+            self.values.differences,
+            direction=self.pair.direction,
+            margin=self.pair.margin,
+            alpha=alpha,
+            resolution=self.values.resolution,
+        )
+
+    def limited(self, seeds: int) -> StudyOptions:
+        """The study with this pair's labels and the first of its seeds."""
+        return replace(
+            self.options, methods=",".join(self.pair.labels), seeds=",".join(map(str, self.study.seeds[:seeds]))
+        )
+
+
+def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> None:
+    """Where the claim stands by what is stored now."""
+    cells = planned.expand(one.study, planned.chosen_values(one.study, store))
+    one.trials = {(cell.label, cell.seed): cell.trial for cell in cells}
+    first, second = ([one.trials[label, seed] for seed in one.study.seeds] for label in one.pair.labels)
+    if None not in first and first == second:
+        raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
+    one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
+    one.seen = one.look(rules.alpha)
+    if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
+        last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
+        one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
+    if one.tried >= len(one.study.seeds):
+        one.stuck = f"--max-seeds {len(one.study.seeds)}"
+
+
+def strictly_decided(asked: Sequence[Asked], alpha: float) -> int:
+    """How many are decided at this level too, by all seeds that are there."""
+    looks = [one.look(alpha) for one in asked if not one.values.left_out]
+    return sum(seen is not None and seen.decided for seen in looks)
+
+
+def tell(one: Asked, rules: Rules, say: Say) -> None:
+    if one.seen is None:
+        say(f"{one.name}: {one.tried} seeds, nothing to test yet")
+        return
+    seen, left_out = one.seen, len(one.values.left_out)
+    points = "" if one.pair.measure in ("margin", *DIAGNOSTICS) else " points"
+    outcome = outcome_words(seen, left_out)
+    if one.open or (one.stuck and not seen.decided and not left_out):
+        ahead = f"about {seen.to_go} more" if seen.to_go is not None else "out of reach"
+        if seen.to_go is not None and one.tried + seen.to_go > len(one.study.seeds):
+            ahead += f", beyond --max-seeds {len(one.study.seeds)}"
+        outcome = f"undecided after {seen.n} seeds; to go if mean and spread stay: {ahead}"
+        if one.stuck:
+            outcome += f"; ends here ({one.stuck})"
+    say(f"{one.name}: {number_words(seen, rules.alpha, points)}; {outcome}")
+
+
+def keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
+    if one.seen is None:
+        return
+    from sweep.trials.provenance import commit, versions
+
+    seen, values = one.seen, one.values
+    store.write_record(
+        DecisionRecord(
+            study=one.study.name,
+            first=one.pair.first,
+            second=one.pair.second,
+            direction=one.pair.direction,
+            margin=one.pair.margin,
+            measure=one.pair.measure,
+            epsilon=one.pair.epsilon,
+            checkpoint=one.pair.checkpoint,
+            alpha=rules.alpha,
+            scale=SCALE,
+            resolution=values.resolution,
+            seeds=values.seeds[: seen.n],
+            trials=values.trials[: seen.n],
+            differences=values.differences[: seen.n],
+            added={label: tuple(sorted(seeds)) for label, seeds in one.added.items()},
+            left_out=values.left_out,
+            verdict="undecided" if values.left_out else seen.verdict,
+            estimate=seen.estimate,
+            low=None if math.isinf(seen.low) else seen.low,
+            high=None if math.isinf(seen.high) else seen.high,
+            e_value=seen.e_value,
+            versions=versions(),
+            commit=commit(),
+            command=options.command,
+        )
+    )
