@@ -39,3 +39,10 @@ def test_a_column_with_a_lost_seed_is_shown_and_not_judged():
     text = "\n".join(lines(ours, {"AT": Sample.of([63, 64, 65]), "MMA": Sample.of([70, 71])}))
     assert "| AT | 61.0±1.0 | 64.0±1.0 | +3.0 | **no** |" in text
     assert "seeds are missing" in text and "1 of 1 columns" in text
+
+
+def test_a_column_of_zeros_leaves_the_others_their_p():
+    ours = {"ST": Sample.of([0, 0, 0]), "MMA": Sample.of([70, 71, 72])}
+    text = "\n".join(lines(ours, {"ST": Sample.of([0, 0, 0]), "MMA": Sample.of([80, 81, 82])}))
+    assert "| ST | 0.0±0.0 | 0.0±0.0 | +0.0 | yes | 1.00 |" in text
+    assert "| MMA | 71.0±1.0 | 81.0±1.0 | +10.0 | **no** | 0.00 |" in text
