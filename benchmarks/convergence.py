@@ -95,7 +95,7 @@ def lines(ours: dict[str, Sample], twice: dict[str, Sample]) -> list[str]:
 
 
 def _rise(once: Sample, twice: Sample) -> float:
-    """p of Welch's test, one-sided; equal numbers without any spread, as of a method that nothing is left of, are no rise."""
+    """p of Welch's test, one-sided; equal numbers without spread, as where nothing is left of a method, are no rise."""
     from scipy.stats import ttest_ind
 
     if once.std == twice.std == 0:

@@ -1,4 +1,7 @@
-"""Seeds that `sweep.decide` added one after the other: no test that supposes a fixed number of seeds may use them."""
+"""Seeds that `sweep.decide` added one after the other: neither tables nor tests of a fixed number of seeds use them.
+
+Whether there are more of them hung on what the earlier ones had shown: such a test errs too often, and a mean leans
+towards the decision."""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def _shipped_seeds(study: str) -> tuple[int, ...]:
 
 
 def note(planned: Iterable[tuple[int, ...]]) -> str:
-    """For what shows tests of labels with such seeds; `planned` are their other seeds, label by label."""
+    """For what shows numbers of labels with such seeds; `planned` are their other seeds, label by label."""
     known = set(planned)
     named = f", {seed_list(next(iter(known)))}" if len(known) == 1 and next(iter(known)) else ""
-    return f"Tests use the seeds planned by the study{named}; seeds added by sweep.decide are judged by its own test."
+    return (
+        f"Means and tests use the seeds planned by the study{named}; seeds added by sweep.decide are judged by its own "
+        "test."
+    )

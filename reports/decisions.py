@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.claims.pairs import Pair
-from reports.measures import DIAGNOSTICS
 from reports.results import Results
 from reports.sequential import number_words, outcome_words, record_look
 from sweep.listing import seed_list
@@ -14,9 +13,9 @@ from sweep.store.records.decision import DecisionRecord
 NOTE = (
     "Sequential: seeds are added until the claim is decided or the budget ends; the differences at equal seeds are "
     "tested by an e-value, whose error rate holds whenever one looks, for a claim that was named before its first "
-    "seeds were seen; of one that they suggested it does not. Each claim has its own level: of N claims up to N·α may "
-    "be decided wrongly. These decisions replace no verdict of the tables, whose tests suppose that the number of "
-    "seeds was fixed before and leave out the seeds added here."
+    "seeds were seen; of one that they suggested it does not. Each claim has its own level: of N claims at most N·α "
+    "are decided wrongly on average. These decisions replace no verdict of the tables, whose tests suppose that the "
+    "number of seeds was fixed before; neither tests nor means have the seeds added here."
 )
 
 
@@ -34,8 +33,17 @@ class Decision:
 
 def decisions(results: Results, study: str) -> list[Decision]:
     """Those made of trials that the study has now: a decision about other configurations says nothing of them."""
-    found = [record for record in results.data.decisions if record.study == study and _is_current(results, record)]
-    return [_shown(results, record) for record in sorted(found, key=lambda one: (one.first, one.second, one.path))]
+    found = sorted(_current(results, study), key=lambda one: (one.first, one.second, one.path))
+    return [_shown(results, record) for record in found]
+
+
+def asked_pairs(results: Results, study: str, measure: str) -> set[frozenset[str]]:
+    """Which labels are compared seed by seed already: what a table would advise for them says less."""
+    return {frozenset((one.first, one.second)) for one in _current(results, study) if one.measure == measure}
+
+
+def _current(results: Results, study: str) -> list[DecisionRecord]:
+    return [record for record in results.data.decisions if record.study == study and _is_current(results, record)]
 
 
 def _is_current(results: Results, record: DecisionRecord) -> bool:
@@ -53,8 +61,7 @@ def _shown(results: Results, record: DecisionRecord) -> Decision:
     assert seen is not None  # a record has at least two seeds
     names, pair = results.labels[record.study], Pair.of(record)
     shown = Pair(names[pair.first], names[pair.second], pair.direction, pair.margin).text
-    points = "" if record.measure in ("margin", *DIAGNOSTICS) else " points"
-    numbers = number_words(seen, record.alpha, points)
+    numbers = number_words(seen, record.alpha, pair.points)
     return Decision(
         f"{shown} ({pair.measured})",
         outcome_words(seen, len(record.left_out)),

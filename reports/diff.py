@@ -14,9 +14,10 @@ from reports.names import attack_name
 from reports.papers.paper import Paper, Printed
 from reports.results import Results
 from reports.statistics import ALPHA, Comparison, Sample, compare
+from reports.tables.caption import added_notes
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import MARKS as CELL_MARKS
-from reports.tables.table import TableCell, p_text, signed, with_best
+from reports.tables.table import Key, TableCell, p_text, signed, with_best
 
 MARKS = {
     "holds": "✅ holds",
@@ -58,7 +59,7 @@ def differences(results: Results) -> list[CellDifference]:
             identity = (key.study, key.label, key.measure, key.epsilon, key.hyperparameters if key.exact else None)
             if identity in found or key.measure == "worst":
                 continue
-            cell = results.cell(key, table.rounding).tested
+            cell = results.cell(key, table.rounding)
             cell = replace(cell, departs=departures.of(cell))
             comparison = None if cell.sample is None else against_paper(cell.sample, printed.sample)
             found[identity] = CellDifference(printed, cell, comparison)
@@ -169,6 +170,7 @@ def _study_claims(results: Results, study: str) -> list[str]:
     return [
         f"## The same claims on {escape(results.title(study))} ({code(study)})",
         "Not a setting of the paper: what follows neither supports nor refutes it.",
+        *added_notes(results.cell(Key(study, label, "clean")) for label in results.labels[study]),
         grid(rows, ["Claim", "Verdict", "Rule", "Evidence"], numbers=False),
         _rules(judged),
     ]
@@ -187,6 +189,7 @@ def _cells(results: Results, found: list[CellDifference]) -> list[str]:
         f"{inside} of {len(judged)} comparable ones are within noise.",
         f"<sub>{NOISE}</sub>",
     ]
+    parts += added_notes(one.cell for one in filled)
     seen = {sign for one in filled for sign in one.cell.marks}
     parts += [f"{sign} {words}" for sign, words in CELL_MARKS.items() if sign in seen]
     parts += map(escape, Departures(results).sentences(one.cell for one in filled))

@@ -118,7 +118,7 @@ def _ways(results: Results, study: str, best: str) -> Iterator[tuple[str, str, s
 
 
 def _pairs(results: Results, study: str, label: str, read: Read) -> dict[int, Pair]:
-    done = [one for one in results.seeds(study, label) if one.status == "done"]
+    done = [one for one in results.planned(study, label) if one.status == "done"]
     return {one.seed: pair for one in done if (pair := read(one)) is not None}
 
 

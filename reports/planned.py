@@ -35,13 +35,23 @@ def twins(planned: Mapping[str, Sequence[Planned]], tuned: Container[str]) -> di
 
     Of such labels the first without a search stands for all. What waits for a search has no trainings yet.
     """
-    first: dict[tuple[str, ...], str] = {}
-    found = {}
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}  # trial -> the label that it was met at
     for label in sorted(planned, key=lambda one: one in tuned):
-        trials = tuple(one.trial for one in planned[label])
-        if all(trials) and first.setdefault(trials, label) != label:
-            found[label] = first[trials]
+        trials = [one.trial for one in planned[label] if one.trial]
+        met = (first[trial] for trial in trials if trial in first)
+        other = next((name for name in met if _same_where_both(planned[label], planned[name])), None)
+        if other is not None:
+            found[label] = other
+        else:
+            first |= {trial: label for trial in trials if trial not in first}
     return found
+
+
+def _same_where_both(one: Iterable[Planned], other: Iterable[Planned]) -> bool:
+    """One of them may have further seeds, as of a claim that was asked about it alone."""
+    known = {planned.seed: planned.trial for planned in other}
+    return all(planned.trial == known.get(planned.seed, planned.trial) for planned in one)
 
 
 @cache

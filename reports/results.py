@@ -153,6 +153,11 @@ class Results:
             self._added[study, label] = added_seeds(self.data.decisions, study, label, trials)
         return self._added[study, label]
 
+    def planned(self, study: str, label: str) -> list[Planned]:
+        """Those that tables and tests show."""
+        added = self.added(study, label)
+        return [one for one in self.seeds(study, label) if one.seed not in added]
+
     def _trainings(self, study: str) -> Iterator[Planned]:
         return (one for label in self.labels[study] for one in self.seeds(study, label))
 
@@ -165,9 +170,10 @@ class Results:
         return self._twins[study].get(label, "")
 
     def trainings(self, study: str) -> list[Planned]:
-        """Each once, whatever labels show it."""
-        own = [one for one in self.labels[study] if not self.from_outside(study, one) and one not in self._twins[study]]
-        return [one for label in own for one in self.seeds(study, label)]
+        """Each once, whatever labels show it; those that wait for a search have no name yet."""
+        own = [label for label in self.labels[study] if not self.from_outside(study, label)]
+        found = {one.trial or (label, one.seed): one for label in own for one in self.seeds(study, label)}
+        return list(found.values())
 
     def attacks(self, study: str, checkpoint: str) -> list[tuple[str, str]]:
         """Name and radius of every attack some trial of the study was evaluated with; pgd-20@l1 is in a norm other
@@ -247,17 +253,17 @@ class Results:
             if name in used and not _same(value, used[name])
         }
 
-    def cell(self, key: Key, rounding: Rounding | None = None) -> TableCell:
+    def cell(self, key: Key, rounding: Rounding | None = None, *, with_added: bool = False) -> TableCell:
+        """Of the planned seeds: a mean that also has those of `sweep.decide` leans towards what they were to decide."""
         present = next((study for study in (key.study, *key.elsewhere) if study in self.labels), key.study)
         key = replace(key, study=present)
         label, rounding = self.label_for(key), rounding or Rounding()
         if label is None:
             return TableCell(key, rounding=rounding)
-        seeds, added = self.seeds(key.study, label), self.added(key.study, label)
-        cell = self._cell(key, label, seeds, rounding)
-        if added.isdisjoint(one.seed for one in seeds):
-            return cell
-        return replace(cell, apart=self._cell(key, label, [one for one in seeds if one.seed not in added], rounding))
+        seeds, planned = self.seeds(key.study, label), self.planned(key.study, label)
+        if with_added:
+            return self._cell(key, label, seeds, rounding)
+        return replace(self._cell(key, label, planned, rounding), added=len(seeds) - len(planned))
 
     def _cell(self, key: Key, label: str, seeds: list[Planned], rounding: Rounding) -> TableCell:
         statuses = self._statuses(key, seeds)

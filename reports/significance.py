@@ -130,7 +130,7 @@ def study_tests(results: Results, study: str, measure: str = "autoattack", *, ev
     Labels with the very same trainings are one method.
     """
     keys = [Key(study, label, measure, results.epsilon(study)) for label in results.labels[study]]
-    known = [results.cell(key).tested for key in keys]
+    known = [results.cell(key) for key in keys]
     cells = [cell for cell in known if cell.sample is not None and not cell.same_as]
     best = best_index(cell.sample for cell in cells)
     if best is None:

@@ -8,7 +8,7 @@ from reports.names import attack_name
 from reports.results import Results
 from reports.significance import study_tests
 from reports.store.load import load
-from reports.tables.caption import tests_notes
+from reports.tables.caption import added_notes
 from reports.tables.study import main_table
 from reports.tables.table import MARKS, TableCell, headline_measure
 from sweep import listing
@@ -50,7 +50,7 @@ def result_text(store: Store | str | Path, study: str, cache: Path | None = None
     lines += [f"{sign} {words}" for sign, words in MARKS.items() if sign in signs]
     if tests:
         lines.append(f"Verdicts on {attack_name(tests[0].measure)}: {tests[0].rule}.")
-        lines += tests_notes(rows[0].cells)
+        lines += added_notes(rows[0].cells)
     return "\n".join(lines)
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reports.claims.pairs import Pair, PairedValues, paired_values
-from reports.measures import DIAGNOSTICS
 from reports.results import Results
 from reports.sequential import SCALE, Look, look, number_words, outcome_words
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.records.decision import DecisionRecord
-from sweep.studies.model import Study
+from sweep.studies.model import Study, searched
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.work.options import RunOptions
@@ -44,6 +43,7 @@ class Asked:
     seen: Look | None = None
     planned: dict[str, set[int]] = field(default_factory=dict)  # by label, seeds that no look has asked for
     added: dict[str, set[int]] = field(default_factory=dict)  # by label, those that one has
+    lost: tuple[int, ...] = ()  # seeds of which a training collapsed or failed, those after a decision too
     stuck: str = ""  # why no further seed is worth it
 
     @property
@@ -59,9 +59,10 @@ class Asked:
         decided = self.seen is not None and self.seen.decided
         return not (decided or self.values.left_out or self.stuck)
 
-    def look(self, alpha: float) -> Look | None:
+    def look(self, alpha: float, most: int | None = None) -> Look | None:
+        """At the first `most` of the seeds that have a number."""
         return look(
-            self.values.differences,
+            self.values.differences[:most],
             direction=self.pair.direction,
             margin=self.pair.margin,
             alpha=alpha,
@@ -69,9 +70,13 @@ class Asked:
         )
 
     def limited(self, seeds: int) -> StudyOptions:
-        """The study with this pair's labels and the first of its seeds."""
+        """The study with this pair's labels and the first of its seeds; what the pair does not name is not searched."""
+        others = [label for label in self.study.searches() if searched(label) not in self.pair.labels]
         return replace(
-            self.options, methods=",".join(self.pair.labels), seeds=",".join(map(str, self.study.seeds[:seeds]))
+            self.options,
+            settings=[*(self.options.settings or ()), *(f"search.{label}.pin=true" for label in others)],
+            methods=",".join(self.pair.labels),
+            seeds=",".join(map(str, self.study.seeds[:seeds])),
         )
 
 
@@ -83,7 +88,7 @@ def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> N
     if None not in first and first == second:
         raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
     one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
-    one.seen = one.look(rules.alpha)
+    one.lost, one.seen = one.values.left_out, one.look(rules.alpha)
     if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
         last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
         one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
@@ -92,9 +97,14 @@ def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> N
 
 
 def strictly_decided(asked: Sequence[Asked], alpha: float) -> int:
-    """How many are decided at this level too, by all seeds that are there."""
-    looks = [one.look(alpha) for one in asked if not one.values.left_out]
-    return sum(seen is not None and seen.decided for seen in looks)
+    """How many are decided at this level too, by all seeds that are there up to the first that was lost."""
+    found = 0
+    for one in asked:
+        order = one.study.seeds
+        first_lost = min(map(order.index, one.lost), default=len(order))
+        seen = one.look(alpha, sum(order.index(seed) < first_lost for seed in one.values.seeds))
+        found += seen is not None and seen.decided
+    return found
 
 
 def tell(one: Asked, rules: Rules, say: Say) -> None:
@@ -102,7 +112,6 @@ def tell(one: Asked, rules: Rules, say: Say) -> None:
         say(f"{one.name}: {one.tried} seeds, nothing to test yet")
         return
     seen, left_out = one.seen, len(one.values.left_out)
-    points = "" if one.pair.measure in ("margin", *DIAGNOSTICS) else " points"
     outcome = outcome_words(seen, left_out)
     if one.open or (one.stuck and not seen.decided and not left_out):
         ahead = f"about {seen.to_go} more" if seen.to_go is not None else "out of reach"
@@ -111,7 +120,7 @@ def tell(one: Asked, rules: Rules, say: Say) -> None:
         outcome = f"undecided after {seen.n} seeds; to go if mean and spread stay: {ahead}"
         if one.stuck:
             outcome += f"; ends here ({one.stuck})"
-    say(f"{one.name}: {number_words(seen, rules.alpha, points)}; {outcome}")
+    say(f"{one.name}: {number_words(seen, rules.alpha, one.pair.points)}; {outcome}")
 
 
 def keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
@@ -120,31 +129,33 @@ def keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
     from sweep.trials.provenance import commit, versions
 
     seen, values = one.seen, one.values
-    store.write_record(
-        DecisionRecord(
-            study=one.study.name,
-            first=one.pair.first,
-            second=one.pair.second,
-            direction=one.pair.direction,
-            margin=one.pair.margin,
-            measure=one.pair.measure,
-            epsilon=one.pair.epsilon,
-            checkpoint=one.pair.checkpoint,
-            alpha=rules.alpha,
-            scale=SCALE,
-            resolution=values.resolution,
-            seeds=values.seeds[: seen.n],
-            trials=values.trials[: seen.n],
-            differences=values.differences[: seen.n],
-            added={label: tuple(sorted(seeds)) for label, seeds in one.added.items()},
-            left_out=values.left_out,
-            verdict="undecided" if values.left_out else seen.verdict,
-            estimate=seen.estimate,
-            low=None if math.isinf(seen.low) else seen.low,
-            high=None if math.isinf(seen.high) else seen.high,
-            e_value=seen.e_value,
-            versions=versions(),
-            commit=commit(),
-            command=options.command,
-        )
+    record = DecisionRecord(
+        study=one.study.name,
+        first=one.pair.first,
+        second=one.pair.second,
+        direction=one.pair.direction,
+        margin=one.pair.margin,
+        measure=one.pair.measure,
+        epsilon=one.pair.epsilon,
+        checkpoint=one.pair.checkpoint,
+        alpha=rules.alpha,
+        scale=SCALE,
+        resolution=values.resolution,
+        seeds=values.seeds[: seen.n],
+        trials=values.trials[: seen.n],
+        differences=values.differences[: seen.n],
+        added={label: tuple(sorted(seeds)) for label, seeds in one.added.items()},
+        left_out=values.left_out,
+        verdict="undecided" if values.left_out else seen.verdict,
+        estimate=seen.estimate,
+        low=None if math.isinf(seen.low) else seen.low,
+        high=None if math.isinf(seen.high) else seen.high,
+        e_value=seen.e_value,
+        versions=versions(),
+        commit=commit(),
+        command=options.command,
     )
+    known = store.usable(DecisionRecord, record.path)
+    # With fewer --max-seeds than before it sees less than what is stored.
+    if known is None or len(known.trials) <= len(record.trials) or known.trials[: len(record.trials)] != record.trials:
+        store.write_record(record)

@@ -119,7 +119,7 @@ def _together(asked: list[Asked], rules: Rules) -> str:
     from sweep.claim import strictly_decided
 
     return (
-        f": up to {len(asked) * rules.alpha:.2g} of them may be wrong. Decided at alpha / {len(asked)} too, "
+        f": on average at most {len(asked) * rules.alpha:.2g} of them wrongly. Decided at alpha / {len(asked)} too, "
         f"a level for all of them together: {strictly_decided(asked, rules.alpha / len(asked))}"
     )
 

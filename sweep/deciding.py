@@ -69,18 +69,24 @@ _WITHOUT_ATTACK = ("clean", "margin", "sum")
 
 
 def ask_paper(options: StudyOptions, paper: Paper, store: Store, rules: Rules) -> list[Asked]:
-    """The paper's claims about two labels of this study that neither its own rule nor an earlier decision settles."""
+    """The paper's claims about two labels of this study that its own rule leaves open, and those asked before.
+
+    What is decided stays among them: how many levels there are does not fall with each decision.
+    """
     study = options.load()
     pairs = paper_pairs(paper, study.name, study.labels, measures(study))
     results = _results(store, study.name, paper)
-    found = []
-    for pair in pairs:
-        if results is None or undecided(results, study.name, pair):
-            one = _asked(options, pair, rules)
-            update(one, store, results, rules)
-            if one.open:
-                found.append(one)
-    return found
+    known = store.records(DecisionRecord, store.record_paths(DecisionRecord), skip=lambda broken: None)
+    before = {_question(record) for record in known if record.study == study.name}
+    return [
+        _asked(options, pair, rules)
+        for pair in pairs
+        if results is None or _question(pair) in before or undecided(results, study.name, pair)
+    ]
+
+
+def _question(one: Pair | DecisionRecord) -> tuple[object, ...]:
+    return one.first, one.second, one.direction, one.margin, one.measure, one.epsilon, one.checkpoint
 
 
 def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from reports.claims.kinds import KINDS
 from reports.claims.question import Question, listed
 from reports.claims.sources import Ours
-from reports.measures import SHARES
+from reports.measures import DIAGNOSTICS, SHARES
 from reports.names import attack_name
 from reports.papers.paper import Paper
 from reports.results import Results
@@ -53,7 +53,14 @@ class Pair:
         """What is compared, for whoever reads of it."""
         radius = f", ε = {self.epsilon}" if self.epsilon else ""
         at = f", checkpoint {self.checkpoint}" if self.checkpoint else ""
-        return f"{attack_name(self.measure)}{radius}{at}"
+        name = self.measure.replace("_", " ") if self.measure in DIAGNOSTICS else attack_name(self.measure)
+        return f"{name}{radius}{at}"
+
+    @property
+    def points(self) -> str:
+        """The unit of its numbers, as it stands behind them."""
+        norms = set(DIAGNOSTICS) - set(SHARES)
+        return "" if self.measure == "margin" or self.measure in norms else " points"
 
     @property
     def mirrored(self) -> Pair:
@@ -207,7 +214,7 @@ def _values(results: Results, study: str, pair: Pair, label: str) -> _SeedValues
     if label not in results.labels.get(study, {}):
         return _SeedValues({}, 0.0)
     names = ("autoattack", "clean") if pair.measure == "sum" else (pair.measure,)
-    cells = [results.cell(Key(study, label, name, pair.epsilon, pair.checkpoint)) for name in names]
+    cells = [results.cell(Key(study, label, name, pair.epsilon, pair.checkpoint), with_added=True) for name in names]
     found = [_by_seed(cell) for cell in cells]
     shared = [seed for seed in found[0] if all(seed in one for one in found)]
     images = _images(results, study, pair, cells)

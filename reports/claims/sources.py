@@ -82,14 +82,13 @@ class Ours:
         if key not in self._cells:
             known = key.label in self.results.labels.get(key.study, {})
             made = self._from_margins if key.measure in (*OF_IMAGES, *OF_COURSE) else self.results.cell
-            self._cells[key] = made(key).tested if known else TableCell(key)
+            self._cells[key] = made(key) if known else TableCell(key)
         return self._cells[key]
 
     def _from_margins(self, key: Key) -> TableCell:
         """A measure that no table shows, from the arrays of the diagnostics or from the training's curve."""
-        plain = self.results.cell(replace(key, measure="margin")).tested
-        added = self.results.added(key.study, key.label)
-        planned = [one for one in self.results.seeds(key.study, key.label) if one.seed not in added]
+        plain = self.results.cell(replace(key, measure="margin"))
+        planned = self.results.planned(key.study, key.label)
         found = {one.seed: self._of_training(key, one) for one in planned if one.status == "done"}
         values = {seed: value for seed, value in sorted(found.items()) if value is not None}
         sample = Sample.of(list(values.values())) if values else None

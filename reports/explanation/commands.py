@@ -42,7 +42,7 @@ def command(results: Results, cell: TableCell, setting: str, value: Any) -> str:
     for key, used in usual.model_dump(mode="json").items():
         if evaluation.get(key, used) != used and f"evaluation.{key}" != setting:
             kept.append((f"evaluation.{key}", evaluation[key]))
-    words = ["--study", study, *_places(results, study), *_run_words(cell, label), "--set", f"name={name}"]
+    words = ["--study", study, *_places(results, study), *_run_words(results, cell, label), "--set", f"name={name}"]
     if label in written_study(study).searches():
         words += _pinned(label)
     for key, used in (*kept, *changes):
@@ -75,7 +75,12 @@ def _from_record(results: Results, cell: TableCell, label: str, changes: Changes
     settings = [f"{_study_key(None, label, setting)}={json.dumps(value)}" for setting, value in changes]
     if known is None:
         return f"a copy of the study's file named {name}, with {', '.join(settings)}, would measure it"
-    words = [*_run_words(cell, label), "--set", f"name={name}", *(word for one in settings for word in ("--set", one))]
+    words = [
+        *_run_words(results, cell, label),
+        "--set",
+        f"name={name}",
+        *(word for one in settings for word in ("--set", one)),
+    ]
     if label != cell.label:
         words += _pinned(label)
     return run(study, known, results.data.store.uri, *words)
@@ -85,8 +90,11 @@ def _pinned(label: str) -> list[str]:
     return ["--set", f"search.{label}.pin=true"]
 
 
-def _run_words(cell: TableCell, label: str) -> list[str]:
-    return ["--methods", label, "--seeds", seed_list(list(cell.seeds))]
+def _run_words(results: Results, cell: TableCell, label: str) -> list[str]:
+    """A ratio is one to another label's trainings of the same seeds."""
+    ratio = results.paper.margin_ratio if cell.key.measure == "margin_ratio" else None
+    labels = [label, *([ratio.under.label] if ratio is not None else [])]
+    return ["--methods", ",".join(dict.fromkeys(labels)), "--seeds", seed_list(list(cell.seeds))]
 
 
 def _places(results: Results, study: str) -> list[str]:

@@ -55,7 +55,7 @@ def training_effect(
 def same_trainings(results: Results, subject: Subject) -> str:
     """At the paper's choice of the epoch, where they kept its weights."""
     cell, wanted = subject.cell, wanted_checkpoint(results, subject)
-    other = results.cell(replace(cell.key, checkpoint=wanted)).tested
+    other = results.cell(replace(cell.key, checkpoint=wanted))
     where = f"the same trainings at {wanted} against {shown_checkpoint(results, cell)}"
     return effect_of(other.sample, cell.sample, where)
 
@@ -104,7 +104,7 @@ def _twins(results: Results, setting: str, asked: Key) -> Iterator[tuple[_Known,
     for study, labels in results.labels.items():
         for label in labels:
             if label in results.configs(study):
-                sample = results.cell(Key(study, label, asked.measure, None, asked.checkpoint)).tested.sample
+                sample = results.cell(Key(study, label, asked.measure, None, asked.checkpoint)).sample
                 settings = settings_of(results, study, label)
                 if sample is not None:
                     # What is measured must agree too: the radius, and the rule that chose the epoch.

@@ -68,7 +68,7 @@ def find(results: Results, name: str) -> Subject:
 
 
 def _ours(results: Results, key: Key, name: str) -> TableCell:
-    cell = results.cell(key).tested
+    cell = results.cell(key)
     if cell.sample is None:
         if key.study not in results.labels:
             known = ", ".join(results.labels) or "no study"

@@ -23,6 +23,7 @@ from reports.explanation.settings import settings_of
 from reports.explanation.subject import Subject, find
 from reports.names import attack_name
 from reports.results import Results
+from reports.tables.caption import added_notes
 from reports.tables.markdown import escape, grid
 from reports.tables.table import p_text, signed
 from sweep.commands import spelled
@@ -53,6 +54,7 @@ def text(results: Results, name: str) -> str:
         f"Ours {cell.text} (n = {cell.sample.n}); the paper {printed.text} (n = {printed.sample.n}; {theirs}); "
         f"difference {signed(difference.difference)}, p = {p_text(difference.welch)} (Welch).",
     ]
+    parts += added_notes([cell])
     if subject.nearest_only:
         parts.append(
             f"{subject.study} is no setting of the paper: what follows compares with the nearest cell that is."

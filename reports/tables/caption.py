@@ -119,8 +119,9 @@ def unlike_notes(results: Results, studies: Iterable[str]) -> list[str]:
 
 
 def _finished(results: Results, study: str) -> pd.DataFrame:
+    """Trainings, each once, whatever labels show it."""
     cells = results.data.cells
-    return cells[(cells["study"] == study) & (cells["status"] == "done")]
+    return cells[(cells["study"] == study) & (cells["status"] == "done")].drop_duplicates("trial")
 
 
 def checkpoint_text(name: str) -> str:
@@ -144,9 +145,9 @@ def margins_note(results: Results, studies: Iterable[str]) -> str:
     return f"Adversarial training images at the last epoch, {' or '.join(ways)}"
 
 
-def tests_notes(cells: Iterable[TableCell]) -> list[str]:
-    """Which seeds the tests of these cells leave out."""
-    found = [cell.apart.seeds for cell in cells if cell.apart is not None]
+def added_notes(cells: Iterable[TableCell]) -> list[str]:
+    """Which seeds these cells leave out."""
+    found = [cell.seeds for cell in cells if cell.added]
     return [note(found)] if found else []
 
 
@@ -164,7 +165,7 @@ def reading_notes(table: Table) -> list[str]:
     elif any(cell.against_best and cell.against_best.significant for cell in table.cells()):
         others = "All others that were tested" if untested else "All others"
         notes.append(f"{others} differ significantly from it ({DECISION.format(family=family)}).")
-    notes += tests_notes(cell for cell in table.cells() if cell.best or cell.against_best)
+    notes += added_notes(table.cells())
     if untested:
         notes.append("No test was possible with a single seed or without variation between seeds.")
     # What ¶ stands for is said in full where a table has it.

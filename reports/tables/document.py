@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from reports.decisions import NOTE as SEQUENTIAL
-from reports.decisions import decisions
+from reports.decisions import asked_pairs, decisions
 from reports.names import attack_name, listed, ranking_words, setting
 from reports.results import Results
 from reports.significance import Tests, Versus, advice, seeds_command, study_tests
-from reports.tables.caption import study_twins, tests_notes
+from reports.tables.caption import added_notes, study_twins
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
 from sweep.commands import spelled, store_words
@@ -117,7 +117,7 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
     if tests:
         parts.append(f"### How sure is that? ({attack_name(tests[0].measure)})")
         parts += [tests_text(test) for test in tests]
-        notes = [*study_twins(results, study), *tests_notes(tables[0].blocks[0].rows[0].cells)]
+        notes = [*study_twins(results, study), *added_notes(tables[0].blocks[0].rows[0].cells)]
         parts.append(f"<sub>{' '.join([TESTS_CAPTION, *map(escape, notes)])}</sub>")
         parts += _advice(results, study, tests)
     decided = decisions(results, study)
@@ -186,10 +186,12 @@ def _span(p_values: Iterable[float]) -> str:
 def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
     lines: dict[str, None] = {}
     for test in tests:
+        asked = asked_pairs(results, study, test.measure)
         if test.can_find is not None:
             lines[escape(test.can_find)] = None
         for row in test.rows:
-            text = advice(results.data, test, row)
+            known = frozenset((row.label, test.reference)) in asked
+            text = None if known else advice(results.data, test, row)
             if text is not None:
                 name, _, command = text.partition("`")
                 lines[f"{escape(name)} `{command}" if command else escape(name)] = None

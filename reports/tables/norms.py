@@ -26,10 +26,7 @@ def norms_table(results: Results, study: str, labels: list[str]) -> Table | None
     rows = []
     for label in labels:
         cells = tuple(results.cell(replace(key, label=label)) for key in balls.values())
-        union = _union(results, cells)
-        if any(cell.apart for cell in cells):
-            union = replace(union, apart=_union(results, tuple(cell.tested for cell in cells)))
-        rows.append(Row(results.labels[study][label], (*cells, union)))
+        rows.append(Row(results.labels[study][label], (*cells, _union(results, cells))))
     table = Table(
         f"{study}_norms",
         f"{results.title(study)}: several norms",

@@ -53,9 +53,7 @@ class TableCell:
     best: bool = False
     tied: bool = False  # a test does not tell it from the best
     against_best: Comparison | None = None
-    apart: TableCell | None = (
-        None  # the same of planned seeds alone, where sweep.decide added seeds one after the other
-    )
+    added: int = 0  # seeds that sweep.decide added one after the other: they are in no mean and no test
     departs: tuple[str, ...] = ()  # settings other than the paper's, in words; only a table of the paper asks
     rounding: Rounding = field(default_factory=lambda: Rounding())
 
@@ -95,11 +93,6 @@ class TableCell:
     def lost(self) -> int:
         """Planned seeds that are in no mean, for good: collapsed or failed."""
         return self.collapsed + self.failed
-
-    @property
-    def tested(self) -> TableCell:
-        """What a test takes that supposes a number of seeds fixed beforehand."""
-        return self.apart or self
 
     @property
     def untested(self) -> bool:
@@ -255,7 +248,7 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     index = best_index(samples, best)
     if index is None:
         return cells
-    comparisons = compare_with_best([cell.tested.sample for cell in cells], index)
+    comparisons = compare_with_best(samples, index)
     winner = samples[index]
     marked = []
     for cell, comparison in zip(cells, comparisons, strict=True):

@@ -46,13 +46,15 @@ def united(before: Manifest | None, now: Manifest) -> Manifest:
         **{label: entry for label, entry in before.study.get("methods", {}).items() if label in labels},
         **now.study.get("methods", {}),
     }
+    searches = {entry.id.rpartition("-")[0] for entry in before.searches if entry.label in labels}
+    settings = {label: entry for label, entry in before.study.get("search", {}).items() if label in searches}
     changed = {
         "cells": tuple(cells),
         "seeds": tuple(sorted({cell.seed for cell in cells})),
         "searches": (*now.searches, *(entry for entry in before.searches if entry.label in labels)),
         "config_by_label": {**configs, **{label: earlier[label] for label in sorted(labels & earlier.keys())}},
         "inner_attacks": {**before.inner_attacks, **now.inner_attacks},
-        "study": {**now.study, "methods": methods},
+        "study": {**now.study, "methods": methods, "search": {**now.study.get("search", {}), **settings}},
     }
     return now.model_copy(update=changed)
 

@@ -105,3 +105,15 @@ def test_a_search_that_is_not_done_or_chose_another_labels_values_is_named_as_wh
     assert results.same_trainings("digits", "zovr") == ""
     notes = study_tables(results, "digits")[0].notes
     assert "SOVR, searched: these are the trainings of ZOVR, tested once." in notes
+
+
+def test_further_seeds_of_one_of_them_do_not_make_it_another_method(tmp_path):
+    store = QuickStore(tmp_path)
+    add_study(store, "digits", {"at": AT, "sovr": [*SOVR, 0.49, 0.50], "ewat": EWAT})
+    add_searched(store, "sovr", chose="sovr")
+    manifest = store.manifest("digits")
+    cells = tuple(cell for cell in manifest.cells if cell.label != "sovr_searched" or cell.seed < 3)
+    store.write_record(manifest.model_copy(update={"cells": cells}))
+    results = results_of(store)
+    assert results.same_trainings("digits", "sovr_searched") == "sovr" and len(results.trainings("digits")) == 11
+    assert [row.label for row in study_tests(results, "digits")[0].rows] == ["ewat", "sovr"]

@@ -159,8 +159,8 @@ def test_added_seeds_are_marked_before_they_are_there_and_no_test_of_the_tables_
     (record,) = decisions(store)
     results = Results.read(store)
     cell = results.cell(Key("tiny", "st", record.measure))
-    assert record.added == {"st": added, "at": added} and len(record.seeds) < cell.sample.n
-    assert cell.tested.seeds == own and Ours(results).sample(cell.key).n == len(own) < cell.sample.n
+    assert record.added == {"st": added, "at": added} and len(record.seeds) < len(own) + 2
+    assert cell.seeds == own and cell.added == 2 and Ours(results).sample(cell.key).n == len(own)
 
 
 def test_seeds_that_somebody_ran_by_their_number_are_not_added_ones(setting, tmp_path):
@@ -179,6 +179,36 @@ def test_nothing_is_decided_while_a_seed_collapsed(setting):
     one, well = run(Engine({"st": 0.1, "at": 0.6}, collapsed={("at", 2)}), "st < at")
     (record,) = decisions(store)
     assert well and record.verdict == "undecided" and record.left_out == (2,) and "collapsed or failed" in said[-1]
+
+
+def test_a_lower_limit_of_seeds_takes_nothing_back(setting):
+    store, run, _ = setting
+    run(Engine({"st": 0.1, "at": 0.6}), "st < at")
+    (before,) = decisions(store)
+    assert before.verdict == "holds" and before.seeds == (0, 1, 2, 3)
+    run(Engine({}), "st < at", rules=Rules(max_seeds=3))
+    assert decisions(store) == [before]
+
+
+def test_a_claim_about_a_method_does_not_search_for_it_nor_train_its_searched_column(setting, tmp_path):
+    _, run, _ = setting
+    tiny(tmp_path, methods={"st": {}, "at": {}, "sovr": {}}, search={"sovr": {"candidates": 2, "seeds": [2]}})
+    engine = Engine({"st": 0.1, "sovr": 0.6})
+    one, _ = run(engine, "st < sovr")
+    assert one.seen.verdict == "holds" and {seed for _, seed in engine.computed} == {0, 1, 3, 4}
+    assert {label for label, _ in engine.computed} == {"st", "sovr"}
+    assert "search.sovr.pin=true" in engine.calls[0][2].command
+
+
+def test_a_stricter_level_is_not_reached_over_a_lost_seed(setting, tmp_path):
+    store, run, _ = setting
+    engine = Engine({"st": 0.1, "at": 0.6}, collapsed={("at", 4)})
+    engine(StudyOptions(str(tmp_path / "tiny.yaml"), methods="st,at", seeds="0-9").load(), store, RunOptions())
+    one, _ = run(engine, "st < at")
+    assert one.seen.verdict == "holds" and one.seen.n == 4 and not one.values.left_out and one.lost == (4,)
+    level = 1 / one.look(0.05, 4).e_value
+    assert strictly_decided([one], 2 * level) == 1
+    assert one.look(level / 2).decided and strictly_decided([one], level / 2) == 0
 
 
 def test_a_failed_training_ends_its_claim_with_the_way_out_and_the_others_go_on(setting, tmp_path, monkeypatch):
@@ -274,8 +304,19 @@ def test_the_papers_open_claims_are_asked_and_the_clearest_is_driven_first(tmp_p
     assert [set(labels) for labels, *_ in engine.calls][2] == {"at", "sovr"}
     assert {one.pair.text: one.seen.decided for one in chosen}["sovr > at"]
     assert strictly_decided(chosen, 0.025) == 1 and strictly_decided(chosen, 1e-9) == 0
-    left = [one.pair.text for one in ask_paper(options, PAPER, store, rules)]
-    assert "sovr > at" not in left and "mart < at" in left
+    again = ask_paper(options, PAPER, store, rules)
+    assert {one.name for one in chosen} <= {one.name for one in again}
+    calls, said = len(engine.calls), []
+    settle(
+        [one for one in again if one.pair.text == "sovr > at"],
+        store,
+        RunOptions(),
+        Budget(4.0),
+        rules,
+        PAPER,
+        said.append,
+    )
+    assert len(engine.calls) == calls and "decided after" in said[0]
 
 
 def test_merged_stores_keep_the_decision_that_got_further(setting, tmp_path):
