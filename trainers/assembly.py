@@ -31,9 +31,12 @@ def prepare_data(
 
 
 def data_sha256(bundle: DataBundle, wrappers: Iterable[Wrapper], data_dir: Path | str | None) -> dict[str, str]:
-    """Of the data set as it was loaded, and of the files that the wrappers add, by name."""
+    """Of the data set as it was loaded, and of the files that the wrappers add, by name.
+
+    A bundle that brings its synthetic images along needs no file.
+    """
     found = {bundle.name: bundle.sha256}
-    for wrapper in wrappers:
+    for wrapper in wrappers if bundle.synthetic is None else ():
         found |= wrapper.data_sha256(Path(data_dir or "data"))
     return found
 

@@ -118,8 +118,8 @@ class Training:
         self.device = device
         recipe = config.recipe
         bundle = bundle or load(config.dataset, data_dir)
-        self.data_sha256 = assembly.data_sha256(bundle, config.wrappers.values(), data_dir)
         self.data = assembly.prepare_data(config, bundle, data_dir, device)
+        self.data_sha256 = assembly.data_sha256(bundle, config.wrappers.values(), data_dir)
         self.images = TrainingImages(self.data, recipe.batch_size, recipe.augmentation, config.seed)
         self.batches = self.images.batches
         self.epochs = math.ceil(recipe.steps / self.batches) if recipe.steps else recipe.epochs

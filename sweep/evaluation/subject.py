@@ -224,10 +224,12 @@ def _digest(path: Path, outside: Outside) -> str:
         "standardize": outside.standardize,
         "numerics": NUMERICS_VERSION,
     }
-    if images := registry.sha256_of(registry.DATASETS, outside.dataset):
-        facts["images"] = images
-    if network := registry.sha256_of(registry.NETWORKS, outside.model):
-        facts["network"] = network
+    try:
+        images = registry.sha256_of(registry.DATASETS, outside.dataset)
+        network = registry.sha256_of(registry.NETWORKS, outside.model)
+    except ValueError as fault:  # an installed plug-in that does not load
+        raise UserError(str(fault)) from None
+    facts |= ({"images": images} if images else {}) | ({"network": network} if network else {})
     if ".py:" in outside.model:
         file, _, function = outside.model.rpartition(":")
         factory = Path(os.path.expanduser(file))

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+
+from pydantic import ValidationError
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.records.trial import TrialRecord
+from sweep.store.records.trial import Progress, TrialRecord
 
 Recorded = Mapping[str, Mapping[str, str]]  # name of a data set or file -> SHA-256 -> a trial that says so
 
 
 def recorded_data(store: Store, trials: Iterable[str]) -> Recorded:
-    """What the finished ones of these trials were trained on. Older records do not say."""
+    """What the finished ones of these trials, and those that were cut off, were trained on. Older ones do not say."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for record in store.records(TrialRecord, map(layout.trial_record, dict.fromkeys(trials)), lambda fault: None):
-        for name, sha256 in record.data.items():
-            found[name].setdefault(sha256, record.trial)
+    left = dict.fromkeys(trials)
+    records = store.records(TrialRecord, map(layout.trial_record, left), lambda fault: None)
+    known: Iterable[TrialRecord | Progress] = chain(records, _cut_off(store, left))
+    for one in known:
+        for name, sha256 in one.data.items():
+            found[name].setdefault(sha256, one.trial)
     return found
+
+
+def _cut_off(store: Store, trials: Iterable[str]) -> Iterator[Progress]:
+    """Their notes are removed when they end; one that cannot be read says nothing."""
+    paths = [layout.trial_file(trial, layout.PROGRESS) for trial in trials]
+    for _, note in store.read_many(paths, lambda fault: None):
+        with suppress(ValidationError):
+            yield Progress.model_validate_json(note)
 
 
 def data_faults(recorded: Recorded, found: Mapping[str, str], folder: object, instead: str) -> list[str]:

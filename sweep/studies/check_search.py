@@ -69,9 +69,9 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
         composition.parse(method)
     except ValueError:
         return  # said of the method itself
-    if isinstance(space, dict):
-        yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in space_faults(method, space))
-    if not isinstance(space, str | dict):
+    faults = space_faults(method, space) if isinstance(space, dict) else []
+    yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in faults)
+    if faults or not isinstance(space, str | dict):
         return
     if has_space(method, space):
         yield from _grid(path, method, entry)

@@ -51,7 +51,9 @@ def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
 def size(space: Mapping[str, BaseDistribution], extra: Iterable[Mapping[str, Any]]) -> float:
     """How many different candidates there are, these included; infinite if something is continuous."""
     try:
-        points = grid_points(space)
+        values = {name: _values(name, item) for name, item in space.items()}
     except UserError:
         return math.inf
-    return len(points) + sum(canonical(dict(point)) not in points for point in extra)
+    others = {str(point): point for point in map(canonical, map(dict, extra))}.values()
+    beyond = [point for point in others if any(point[name] not in known for name, known in values.items())]
+    return math.prod(map(len, values.values())) + len(beyond)

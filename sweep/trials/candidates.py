@@ -34,7 +34,13 @@ def searched_space(study: Study, label: str) -> SearchedSpace:
     from optuna.distributions import CategoricalDistribution
 
     config, radius = study.search_config(label, {}), radius_of(study, label)
-    space = search_space(config.method, study.search[label].space, radius)
+    try:
+        space = search_space(config.method, study.search[label].space, radius)
+    except ValueError as fault:
+        raise UserError(
+            f"search of {label}: at the training's radius {radius:g} there is nothing to search ({fault}); leave it out "
+            f"with --set search.{label}.pin=true"
+        ) from None
     if not space:
         known = ", ".join(search_spaces.names())
         raise UserError(f"search of {label}: {config.method} has nothing to search; known: {known}")

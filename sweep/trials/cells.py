@@ -9,6 +9,7 @@ from typing import Any
 
 from sweep.store import layout
 from sweep.store.base import Store, TrialLook
+from sweep.store.manifests import united
 from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
@@ -36,7 +37,7 @@ class Cell:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """None while a search has still to choose them: the study's own would be taken for its choice."""
+        """Empty while a search has still to choose them: the study's own would be taken for its choice."""
         return self.column.hyperparameters if self.trial else {}
 
 
@@ -84,10 +85,9 @@ def stored_cells(study: Study, store: Store) -> list[Cell]:
 
 
 def stored_trials(study: Study, store: Store) -> Iterator[str]:
-    """All that stand in the study's tables or chose for them, those of other runs under its name included."""
+    """All that will stand in the study's tables or chose for them, those of other runs under its name included."""
     before = store.usable(Manifest, layout.manifest(study.name))
-    cells: list[Cell | PlannedCell] = [*(before.cells if before else ()), *stored_cells(study, store)]
-    yield from (cell.trial for cell in cells if cell.trial)
+    yield from (cell.trial for cell in united(before, manifest(study, stored_cells(study, store))).cells if cell.trial)
     for label in study.searches():
         search = store.search_record(search_id(study, label))
         for candidate in search.candidates if search else ():
@@ -136,7 +136,6 @@ def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
 
 def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Manifest:
     """What the reports need to know of a study; a cell whose search has not chosen yet has no trial and no values."""
-    one_of_each = {cell.label: cell for cell in cells}
     return Manifest(
         name=study.name,
         title=study.title,
@@ -166,7 +165,7 @@ def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Man
         ),
         config_by_label={
             label: cell.column.model_copy(update={"seed": 0, "hyperparameters": cell.hyperparameters})
-            for label, cell in one_of_each.items()
+            for label, cell in {cell.label: cell for cell in cells}.items()
         },
         inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={

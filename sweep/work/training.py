@@ -57,6 +57,8 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     """Train to the end, the record last; raises Pruned at a rung where the metric's curve is below the cut-off."""
     store, folder, needed = place.store, place.folder, cut_offs or {}
     curve: list[CurveRow] = []
+    data = data_set(task.config.dataset, place.setting.data_dir)
+    trained_on = data_sha256(data, task.config.wrappers.values(), place.setting.data_dir)
     started, pushed = time.time(), time.monotonic()
     untold: list[CurveRow] = []
     told, is_remote = -TELL_SECONDS, store.local("") is None
@@ -64,7 +66,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     def tell() -> None:
         nonlocal told
         if not is_remote:
-            _write_progress(store, task, len(curve), started)
+            _write_progress(store, task, len(curve), started, trained_on)
         if untold:
             *earlier, last = [_numbers(row) for row in untold]
             place.report({**last, "earlier": earlier} if earlier else last)
@@ -80,7 +82,7 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
 
     def after_resume(rows: list[CurveRow]) -> None:
         curve.extend(rows)
-        _write_progress(store, task, len(curve), started)
+        _write_progress(store, task, len(curve), started, trained_on)
         go_on()
 
     def after_epoch(row: CurveRow) -> None:
@@ -88,12 +90,11 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
         curve.append(row)
         if is_remote and time.monotonic() - pushed > PUSH_SECONDS:
             push_state(store, task.trial, folder)
-            _write_progress(store, task, len(curve), started)
+            _write_progress(store, task, len(curve), started, trained_on)
             pushed = time.monotonic()
         untold.append(row)
         go_on()
 
-    data = data_set(task.config.dataset, place.setting.data_dir)
     outcome = train(
         task.config,
         folder=folder,
@@ -106,7 +107,6 @@ def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] 
     )
     tell()
     _push(store, task.trial, folder, without=layout.RESUME)
-    trained_on = data_sha256(data, task.config.wrappers.values(), place.setting.data_dir)
     record = _record(task, place, outcome, trained_on, time.time() - started)
     store.write_record(record)
     place.found.append(record)
@@ -149,7 +149,7 @@ def _metrics(curve: list[CurveRow], checkpoints: Mapping[str, Checkpoint]) -> di
     }
 
 
-def _write_progress(store: Store, task: Training, epoch: int, started: float) -> None:
+def _write_progress(store: Store, task: Training, epoch: int, started: float, data: dict[str, str]) -> None:
     note = Progress(
         trial=task.trial,
         label=task.label,
@@ -160,6 +160,7 @@ def _write_progress(store: Store, task: Training, epoch: int, started: float) ->
         updated=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
+        data=data,
     )
     store.write(layout.trial_file(task.trial, layout.PROGRESS), note.model_dump_json().encode())
 

@@ -127,7 +127,7 @@ def test_tests_say_that_one_model_cannot_be_tested(results):
     (test, *_) = study_tests(results, "digits", "pgd-3")
     row = next(one for one in test.rows if one.label == "Madry_CNN")
     assert row.comparison.welch is None and row.verdict == row.comparison.undefined
-    assert row.name == "Madry CNN (n=1)" and row.over_images is not None
+    assert row.name == "Madry CNN≈ (n=1)" and row.over_images is not None
 
 
 def test_document_page_and_export_have_it(place, results, tmp_path):

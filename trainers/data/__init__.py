@@ -36,9 +36,9 @@ def load(name: str, data_dir: Path | str | None = None, *, download: bool = True
 
 def _parts(name: str, source: DataSource, folder: Path, download: bool) -> Parts:
     if source.files is None:
-        return source.load(folder, False)
+        return _loaded(name, source, folder)
     try:
-        return source.load(folder, False)
+        return _loaded(name, source, folder)
     except (RuntimeError, OSError) as absent:
         reason: Exception = absent
     if download:
@@ -60,3 +60,13 @@ def _parts(name: str, source: DataSource, folder: Path, download: bool) -> Parts
         f"{'' if writable else ' (not writable)'}; {attempt}. Put the files there, or name the folder that holds them "
         "with --data-dir"
     ) from None
+
+
+def _loaded(name: str, source: DataSource, folder: Path) -> Parts:
+    """A data set's code may be anybody's: what it raises is no fault of ours, and ends nothing but this look."""
+    try:
+        return source.load(folder, False)
+    except (DataMissing, RuntimeError, OSError):
+        raise
+    except Exception as fault:
+        raise DataMissing(f"data set {name!r} does not load: {type(fault).__name__}: {fault}") from fault

@@ -39,12 +39,7 @@ class SyntheticImages:
 
 
 def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], classes: int) -> SyntheticImages:
-    path = Path(file) if Path(file).is_absolute() else data_dir / file
-    if not path.is_file():
-        raise DataMissing(
-            f"synthetic training images not found: looked for {path}; provide an .npz with the arrays 'image' "
-            f"(uint8, N x {shape[1]} x {shape[2]} x {shape[0]}) and 'label' (N) there, or name another in ddpm.file"
-        )
+    path = _found(file, data_dir, f"N x {shape[1]} x {shape[2]} x {shape[0]}")
     try:
         images, labels = _mapped_member(path, "image"), _mapped_member(path, "label")
     except zipfile.BadZipFile:
@@ -63,9 +58,19 @@ def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], class
 
 def file_sha256(file: str, data_dir: Path) -> str:
     """Of the file's bytes, read once in a process unless it has changed."""
-    path = Path(file) if Path(file).is_absolute() else data_dir / file
+    path = _found(file, data_dir)
     facts = path.stat()
     return _sha256_of(path, facts.st_size, facts.st_mtime_ns)
+
+
+def _found(file: str, data_dir: Path, shape: str = "N x height x width x channels") -> Path:
+    path = Path(file) if Path(file).is_absolute() else data_dir / file
+    if not path.is_file():
+        raise DataMissing(
+            f"synthetic training images not found: looked for {path}; provide an .npz with the arrays 'image' "
+            f"(uint8, {shape}) and 'label' (N) there, or name another in ddpm.file"
+        )
+    return path
 
 
 @lru_cache

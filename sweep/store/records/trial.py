@@ -58,3 +58,4 @@ class Progress(Part):
     updated: float
     host: str
     pid: int
+    data: dict[str, str] = {}  # SHA-256 by name, as in a record

@@ -16,19 +16,21 @@ from sweep.engine import run_study
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
 from sweep.store.folder import FolderStore
-from sweep.store.layout import short
+from sweep.store.layout import PROGRESS, short, trial_file
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
+from sweep.store.records.trial import Progress
 from sweep.studies.model import Study
 from sweep.trials import disk
-from sweep.trials.cells import expand, manifest
+from sweep.trials.cells import expand, manifest, stored_trials
 from sweep.work.options import RunOptions
 from sweep.work.tasks import Setting
-from tests.own_files import write_shelf
+from tests.own_files import SHELF, write_shelf
 from tests.sweep import stored
 from tests.sweep.tiny_study import tiny
 from trainers import registry
 from trainers.assembly import data_sha256
+from trainers.dataset import DataMissing
 from trainers.wrappers.ddpm import Ddpm
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
@@ -215,8 +217,41 @@ def test_other_data_than_those_of_finished_trials_end_the_sweep_before_it_trains
     assert not store.paths("preflight")
 
 
+def test_a_training_that_was_cut_off_is_not_begun_anew_on_other_data(tmp_path, shelf):
+    study = tiny(tmp_path, dataset="shelf", train_images=None, test_images=None, search=None)
+    store, (cell, *_) = open_store(tmp_path / "store"), expand(study)
+    known = data_set("shelf", str(tmp_path / "data")).sha256
+    facts = {"trial": cell.trial, "label": cell.label, "seed": 0, "epoch": 1, "epochs": 2, "started": 0, "updated": 0}
+    note = Progress(**facts, host="here", pid=1, data={"shelf": known})
+    store.write(trial_file(cell.trial, PROGRESS), note.model_dump_json().encode())
+    with connected(None):
+        assert preflight.check(study, store, TrialResources(0, 1), tmp_path / "data").data == {"shelf": known}
+        with pytest.raises(UserError, match=f"is not the one that trial {short(cell.trial)} was trained on"):
+            preflight.check(study, store, TrialResources(0, 1), tmp_path / "other")
+
+
+def test_trials_that_no_table_will_show_beside_these_do_not_say_which_data_they_need(tmp_path, shelf):
+    kept = {"dataset": "shelf", "train_images": None, "test_images": None, "search": None}
+    study, store = tiny(tmp_path, **kept), open_store(tmp_path / "store")
+    cells = expand(study)
+    for cell in cells:
+        stored.write_trial(store, cell, data={"shelf": "f" * 64})
+    write_manifest(store, manifest(study, cells))
+    assert set(stored_trials(study, store)) == {cell.trial for cell in cells}
+    longer = Study.load(str(tmp_path / "tiny.yaml"), overrides=["train.epochs=9"])
+    assert set(stored_trials(longer, store)).isdisjoint(cell.trial for cell in cells)
+
+
+def test_data_whose_code_raises_is_told_as_what_it_is(tmp_path, shelf):
+    registry.forget("shelf")
+    registry.load_source("shelf", SHELF.replace("np.load(", "int("))
+    assert "data set 'shelf' does not load: TypeError: " in probed(tmp_path, "data").data
+
+
 def test_synthetic_images_that_are_missing_are_told_before_anything_is_trained(tmp_path):
     store = open_store(tmp_path)
     store.write("preflight/mark", b"driver")
     facts = probe(str(tmp_path), "preflight/mark", "digits", str(tmp_path / "data"), [Ddpm(file="made.npz")])
     assert facts.store is None and facts.data is not None and "made.npz" in facts.data
+    with pytest.raises(DataMissing, match="synthetic training images not found: looked for .*made.npz; provide an"):
+        Ddpm(file="made.npz").data_sha256(tmp_path)

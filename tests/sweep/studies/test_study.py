@@ -245,6 +245,11 @@ def test_a_space_that_is_written_wrong_is_refused(tmp_path, space, words):
     assert "search.sovr.space" in message and words in message
 
 
+def test_a_grid_of_a_hyperparameter_that_is_none_is_refused_for_that_alone(tmp_path):
+    text = GOOD + f"search: {{sovr: {{sampler: grid, space: {{nope: [1, 2]}}, {HELD_OUT}}}}}\n"
+    assert "nope" in refusal(tmp_path, text) and "sampler" not in refusal(tmp_path, text)
+
+
 @pytest.mark.parametrize("space", ["continuous", "declared", "{lam: [0.1, 1]}"])
 def test_a_grid_of_a_space_without_steps_is_refused_when_the_study_is_read(tmp_path, space):
     text = GOOD + f"search: {{sovr: {{sampler: grid, space: {space}, {HELD_OUT}}}}}\n"

@@ -96,6 +96,12 @@ def test_a_search_of_a_length_reaches_about_the_studys_own_value():
     assert searched_space(paper, "mma").space["d_max"].choices == (0.0471, 0.0784, 0.1255)
 
 
+def test_lengths_are_not_searched_in_a_ball_without_extent():
+    study = Study.load("digits", overrides=["search={mma: {space: continuous}}", "train.attack.epsilon=0"])
+    with pytest.raises(UserError, match="search of mma: at the training's radius 0 .*search.mma.pin=true"):
+        searched_space(study, "mma")
+
+
 def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():
     study = Study.load("digits", methods=["st", "mart"])
     made = plan.manifest(study, plan.expand(study))
