@@ -38,8 +38,8 @@ def searched_space(study: Study, label: str) -> SearchedSpace:
         space = search_space(config.method, study.search[label].space, radius)
     except ValueError as fault:
         raise UserError(
-            f"search of {label}: at the training's radius {radius:g} there is nothing to search ({fault}); leave it out "
-            f"with --set search.{label}.pin=true"
+            f"search of {label}: at the training's radius {radius:g} there is nothing to search ({fault}); leave it "
+            f"out with --set search.{label}.pin=true"
         ) from None
     if not space:
         known = ", ".join(search_spaces.names())
