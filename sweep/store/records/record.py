@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 
 from sweep.store.encoding import BrokenRecord, NewerRecord, decode, encode
 
 FORMAT = 1
 CurveRow = dict[str, Any]  # numbers by name, None where an epoch was not evaluated
+EVALUATED = ("clean_accuracy", "pgd_accuracy")
+OFTEN_ABSENT = ("train_loss", *(f"{split}_{name}" for split in ("test", "validation") for name in EVALUATED))
 TrialName = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
 FileName = Annotated[str, Field(pattern=r"^[\w+-][\w.+-]*$")]
+
+
+def _whole(rows: tuple[CurveRow, ...]) -> tuple[CurveRow, ...]:
+    names = dict.fromkeys(name for row in rows for name in row) | dict.fromkeys(OFTEN_ABSENT)
+    return tuple(row if len(row) == len(names) else names | row for row in rows)
+
+
+def _written(rows: tuple[CurveRow, ...]) -> list[CurveRow]:
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+# What is None is not written: most epochs of a long training are not evaluated, and its nulls were a third of a record.
+Curve = Annotated[tuple[CurveRow, ...], AfterValidator(_whole), PlainSerializer(_written)]
 
 
 class Part(BaseModel):

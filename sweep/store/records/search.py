@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from sweep.store import layout
-from sweep.store.records.record import CurveRow, FileName, Part, Record, TrialName
+from sweep.store.records.record import Curve, FileName, Part, Record, TrialName
 
 
 class CandidateRecord(Record):
@@ -17,7 +17,7 @@ class CandidateRecord(Record):
     search: FileName
     trial: TrialName
     status: Literal["pruned"] = "pruned"
-    curve: tuple[CurveRow, ...]
+    curve: Curve
 
     @property
     def path(self) -> str:

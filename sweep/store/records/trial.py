@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from sweep.store import layout
-from sweep.store.records.record import CurveRow, Part, Provenance, Record, TrialName
+from sweep.store.records.record import Curve, Part, Provenance, Record, TrialName
 from trainers.config import TrialConfig
 
 
@@ -26,7 +26,7 @@ class TrialRecord(Provenance, Record):
     numerics: int = 1
     status: Literal["done", "collapsed", "failed"]
     reason: str | None = None
-    curve: tuple[CurveRow, ...] = ()
+    curve: Curve = ()
     checkpoints: dict[str, Checkpoint] = {}
     metrics: dict[str, float] = {}
     steps: int = 0

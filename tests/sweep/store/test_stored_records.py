@@ -158,8 +158,20 @@ def test_a_collapsed_trials_nan_is_stored_as_null_and_an_infinite_hyperparameter
     for record in (trial, records.manifest(cells=(cell,))):
         store.write_record(record)
     found = store.trial_record(records.TRIAL)
-    assert found.curve == ({"train_loss": None},) and found.config.hyperparameters == {"Lambda": "inf"}
+    assert b'"train_loss":null' in store.read(trial.path) and found.curve[0]["train_loss"] is None
+    assert found.config.hyperparameters == {"Lambda": "inf"}
     assert store.manifest("small").cells[0].hyperparameters == {"Lambda": "inf"}
+
+
+def test_epochs_that_were_not_evaluated_take_no_room_and_read_as_none(store):
+    absent = dict.fromkeys(("test_clean_accuracy", "test_pgd_accuracy", "validation_pgd_accuracy", "train_loss"))
+    rows = tuple({"epoch": e, "validation_clean_accuracy": 0.5 if e else None, **absent} for e in range(2))
+    trial = records.trial_record(curve=rows)
+    store.write_record(trial)
+    stored = store.read(trial.path)
+    assert b"null" not in stored.partition(b'"curve":')[2].partition(b"]")[0] and stored.count(b"validation_clean") == 1
+    found = store.trial_record(records.TRIAL)
+    assert found.curve == rows == trial.curve and found.encoded() == stored
 
 
 def test_states_follow_the_record(store):

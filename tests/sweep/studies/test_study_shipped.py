@@ -48,15 +48,21 @@ def test_digits_has_all_eleven_methods_and_a_wrapper():
     assert NINE | {"st", "ovr", "sovr+awp"} <= set(Study.load("digits").labels)
 
 
-def test_all_columns_of_digits_share_one_recipe_but_for_the_rate_that_some_cannot_bear():
+def test_all_columns_of_digits_share_one_recipe_but_for_the_rate_that_some_cannot_bear_and_the_length_of_mma():
     study = Study.load("digits")
     recipes = {label: study.config(label).recipe for label in study.labels}
     shared = {label: recipe.model_copy(update={"learning_rate": 0.0}) for label, recipe in recipes.items()}
+    mma = shared.pop("mma")
     assert all(recipe == shared["at"] for recipe in shared.values())
+    times = mma.epochs / recipes["at"].epochs
+    assert times == 4 and mma.schedule.at == tuple(times * epoch for epoch in recipes["at"].schedule.at)
+    assert mma.model_copy(update={"epochs": 300, "schedule": recipes["at"].schedule}) == shared["at"]
     rates = {label: recipe.learning_rate for label, recipe in recipes.items()}
     lower = {label: rate for label, rate in rates.items() if rate != rates["at"]}
     assert lower == {"mma": 0.05} | dict.fromkeys(("mart", "gairat", "mail", "ewat"), 0.1)
-    assert len({study.config(label).selection for label in study.labels}) == 1
+    selections = {label: study.config(label).selection for label in study.labels}
+    assert selections["mma"] == selections["at"].model_copy(update={"from_epoch": 600})
+    assert {one for label, one in selections.items() if label != "mma"} == {selections["at"]}
 
 
 @pytest.mark.parametrize("name", ["cifar10_small", "mnist_small"])
