@@ -66,7 +66,10 @@ def configs(cells: list[Cell]) -> Iterator[tuple[str, TrialConfig]]:
 
 
 def display(study: Study, label: str) -> str:
-    return study.methods[label].display or composition.display_name(study.method(label))
+    """A label that names its method apart is shown with it: two columns of one method have different names."""
+    entry = study.methods[label]
+    apart = entry.method is not None and entry.method != label
+    return entry.display or composition.display_name(study.method(label)) + (f" ({label})" if apart else "")
 
 
 def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:

@@ -112,6 +112,12 @@ def test_the_manifest_says_how_things_are_shown_and_what_a_method_trains_on():
     }
 
 
+def test_two_labels_of_one_method_are_told_from_each_other():
+    more = "methods={at: {}, again: {method: at}, named: {method: at, display: AT anew}}"
+    cells = plan.expand(Study.load("digits", overrides=[more, "search={}"]))
+    assert list(dict.fromkeys(cell.display for cell in cells)) == ["AT", "AT (again)", "AT anew"]
+
+
 def test_headline_follows_the_protocol():
     study = Study.load("cifar10_ddpm")
     assert plan.evaluated_checkpoints(study, study.config("at+ddpm")) == ["best_validation"]
