@@ -168,7 +168,7 @@ def killed_run(store: Path, reference: Reference, chance: random.Random, pattern
         Countdown(store, step).install()
         loop.run(reference.study, store, reference.folder)
 
-    for _ in range(10):
+    for _ in range(50):  # a state is there for a part of a short training only
         # Trainings come first; shards are written in the last third.
         low = 0.65 if "shard" in pattern else 0.1
         in_child(partial(run, int(reference.primitives * chance.uniform(low, 0.95))))
