@@ -21,6 +21,7 @@ HELP = """Add seeds until a claim is decided. By a test that stays valid wheneve
 
 Its level holds for a claim that was named before its first seeds were seen, not for the clearest of many.
 Seeds come in one order, the study's own and then the smallest others, whatever --set seeds says.
+Those that it adds stand under "Sequential claims", not in the tables' means and tests.
 
 \b
 Examples:
