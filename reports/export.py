@@ -136,7 +136,10 @@ def _chosen(data: ReportData, label: str, seed: int | None) -> pd.Series:
 
 
 def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: str) -> dict[str, Any]:
-    """RobustBench's model_info fields. Accuracies are texts in percent there."""
+    """Return RobustBench's model_info fields: accuracies are texts in percent there, forward passes a number.
+
+    `additional_data` is false for generated images there, and no study trains on further real ones.
+    """
     study = str(row["study"])
     manifest, epsilon = results.data.manifests[study], results.epsilon(study)
     trial = str(row["trial"])
@@ -149,8 +152,8 @@ def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: st
         "link": "",
         "name": f"{row['display']} ({study}, seed {row['seed']})",
         "authors": "",
-        "additional_data": "+ddpm" in str(row["method"]),
-        "number_forward_passes": "1",
+        "additional_data": False,
+        "number_forward_passes": 1,
         "dataset": manifest.dataset,
         "venue": "",
         "architecture": network_name(manifest).replace("WRN-", "WideResNet-"),

@@ -76,17 +76,25 @@ def plan(made_by: str) -> str:
 def narrowed(command: str, *words: str) -> str:
     """The same run with other words where these say something else; they come last."""
     replaced = {word: ONE_RUN[word] for word in words if word in ONE_RUN}
-    module = DECISION if shlex.split(command)[2:3] == [DECISION] else _module(command)
+    module = DECISION if _words(command)[2:3] == [DECISION] else _module(command)
     return spelled(module, *without(given(command), replaced), *words)
 
 
 def given(command: str) -> list[str]:
     """The words that a command was given, after `python -m sweep.run`."""
-    return shlex.split(command)[3:]
+    return _words(command)[3:]
 
 
 def _module(command: str) -> str:
-    return SUBMIT if shlex.split(command)[2:3] == [SUBMIT] else "sweep.run"
+    return SUBMIT if _words(command)[2:3] == [SUBMIT] else "sweep.run"
+
+
+def _words(command: str) -> list[str]:
+    """Split a recorded command as a shell would. One that no shell takes (an open quote) counts as not recorded."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 def option_words(**options: str | Iterable[str] | None) -> list[str]:

@@ -91,6 +91,26 @@ def test_versions_agree_and_only_tried_pythons_are_named():
     assert named == ["3.11"]
 
 
+# The oldest versions that have what the code uses; newer bounds may stand in pyproject.toml.
+NEEDED = {
+    "torch": (2, 9),  # torch.backends.cudnn.conv.fp32_precision, which 2.8 does not have
+    "torchvision": (0, 24),  # the one for torch 2.9
+    "ray": (2, 52),  # RAY_AUTH_MODE: 2.51 would take it without a word and ask nobody for the token
+    "pandas": (2, 2, 2),  # the first that works with NumPy 2
+    "typer": (0, 20),  # older ones end in a traceback with the click that pip installs beside them
+}
+
+
+def test_no_bound_lets_in_a_version_that_cannot_work():
+    every = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+    bounds: dict[str, list[tuple[int, ...]]] = {}
+    for line in every:
+        name, least = re.match(r"([\w-]+)(?:\[[\w,]+\])?(?:[>=]=)([\d.]+)", line).groups()
+        bounds.setdefault(name, []).append(tuple(map(int, least.split("."))))
+    for name, needed in NEEDED.items():
+        assert min(bounds[name]) >= needed, name
+
+
 def test_the_dockerfile_copies_what_there_is_and_uses_a_python_that_was_tried():
     text = (ROOT / "Dockerfile").read_text()
     assert set(re.findall(r"^FROM python:([\d.]+)", text, re.MULTILINE)) == {"3.11"}

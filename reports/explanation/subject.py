@@ -55,6 +55,12 @@ def find(results: Results, name: str) -> Subject:
     method = results.methods.get((study, label), label)
     same = [one for one in every if one.key.measure == measure and one.key.label in (label, method)]
     own = [one for one in same if study in (one.key.study, *one.key.elsewhere)]
+    compared = any(results.beside(paper).compares(study) for paper in results.papers)
+    if not same and study in results.labels and not compared:
+        raise UserError(
+            f"cell {name!r}: the study {study} names no paper to compare with; name one under `papers:` in its "
+            "file, or here by --against"
+        )
     if not same:
         of_label = sorted({one.key.measure for one in every if one.key.label in (label, method)})
         labels = sorted({one.key.label for one in every if one.key.measure == measure})

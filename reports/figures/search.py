@@ -27,7 +27,7 @@ class ShownCandidate:
     score: float | None
     pruned: bool
     chosen: bool
-    paper: bool
+    square: str  # the legend's name of the values it has: the paper's or the study's; empty for any others
 
 
 def draw_landscape(study: StudyView) -> tuple[Figure, str]:
@@ -78,16 +78,16 @@ def _ring(axis: Axes, x: float, y: float) -> None:
     )  # fmt: skip
 
 
-def _square(axis: Axes, x: float, y: float) -> None:
+def _square(axis: Axes, x: float, y: float, label: str) -> None:
     axis.plot(
-        x, y, "s", markersize=10, markerfacecolor="none", color=style.BLACK, label="the paper's value",
+        x, y, "s", markersize=10, markerfacecolor="none", color=style.BLACK, label=label,
         linestyle="none", zorder=4,
     )  # fmt: skip
 
 
 def _searches(study: StudyView) -> list[tuple[SearchRecord, list[ShownCandidate]]]:
     """The searches that have something to show, with their candidates."""
-    read = [(record, _read(record)) for record in study.searches]
+    read = [(record, _read(record, study.paper)) for record in study.searches]
     scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
     if not scored:
         raise Missing("the study has no search with a finished candidate", study.command())
@@ -99,8 +99,11 @@ def _objective(record: SearchRecord) -> str:
     return style.plain(name, 50) + (" (%)" if name.endswith("accuracy") else "")
 
 
-def _read(record: SearchRecord) -> list[ShownCandidate]:
-    chosen, paper = record.chosen or {}, record.paper_value
+def _read(record: SearchRecord, paper: Paper) -> list[ShownCandidate]:
+    chosen = record.chosen or {}
+    marked, square = record.own_value, "the study's value"
+    if paper.has_method(record.method):
+        marked, square = record.paper_value, "the paper's value"
     factor = 100.0 if record.objective.endswith("accuracy") else 1.0
     return [
         ShownCandidate(
@@ -108,7 +111,7 @@ def _read(record: SearchRecord) -> list[ShownCandidate]:
             None if candidate.value is None else factor * candidate.value,
             candidate.state == "pruned",
             chosen=bool(chosen) and _equal(candidate.hyperparameters, chosen),
-            paper=bool(paper) and _equal(candidate.hyperparameters, paper),
+            square=square if marked and _equal(candidate.hyperparameters, marked) else "",
         )
         for candidate in record.candidates
     ]
@@ -163,8 +166,8 @@ def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -
             axis.annotate(
                 f"{candidate.score:.1f}", where, (0, 10), textcoords="offset points", ha="center", weight="bold"
             )
-        if candidate.paper:
-            _square(axis, *where)
+        if candidate.square:
+            _square(axis, *where, candidate.square)
     axis.use_sticky_edges = False
     axis.margins(0.14)
     return marks
@@ -184,8 +187,8 @@ def _profile(axis: Axes, candidates: list[ShownCandidate], name: str | None) -> 
         axis.plot(x, candidate.score, marker, color=color, label=label, linestyle="none", zorder=3)
         if candidate.chosen:
             _ring(axis, x, candidate.score)
-        if candidate.paper:
-            _square(axis, x, candidate.score)
+        if candidate.square:
+            _square(axis, x, candidate.score, candidate.square)
     axis.margins(0.14)
 
 
@@ -201,8 +204,8 @@ def _timeline(axis: Axes, candidates: list[ShownCandidate]) -> None:
         best.append((number, max([candidate.score, *(score for _, score in best)])))
         if candidate.chosen:
             _ring(axis, number, candidate.score)
-        if candidate.paper:
-            _square(axis, number, candidate.score)
+        if candidate.square:
+            _square(axis, number, candidate.score, candidate.square)
     if best:
         axis.step(*zip(*best, strict=True), where="post", color=style.BLACK, linewidth=1.0, label="best so far")
     axis.margins(0.1)

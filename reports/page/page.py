@@ -247,6 +247,7 @@ def _sections(
 
 def _searches(results: Results, study: str) -> list[dict[str, Any]]:
     found = []
+    paper = results.paper if results.compares(study) else results.paper.bare()
     for label, search in results.searches(study).items():
         record = results.data.searches.get(search)
         if record is None:
@@ -257,7 +258,8 @@ def _searches(results: Results, study: str) -> list[dict[str, Any]]:
                 "title": results.labels[study].get(label, label),
                 "objective": record.objective.replace("_", " "),
                 "chosen": _values(record.chosen),
-                "paper": _values(record.paper_value),
+                "paper": _values(record.paper_value) if paper.has_method(record.method) else "",
+                "own": _values(record.own_value),
                 "reason": record.reason,
                 "parameters": parameters,
                 "candidates": [_candidate(one, record, parameters) for one in record.candidates],

@@ -224,6 +224,10 @@ class Paper(Strict):
     def citation(self) -> str:
         return f"{self.authors}: {self.title} ({self.year})."
 
+    def has_method(self, method: str) -> bool:
+        """Return whether the paper has the base method, and so values of its hyperparameters."""
+        return bool(self.tables) and method.partition("+")[0] in self.method_order
+
     def display(self, label: str) -> str:
         return self.displays.get(label, label.upper())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,7 +16,7 @@ from sweep.studies import own
 from sweep.studies.check import checked
 from sweep.studies.check_search import ALL, SEARCHED, for_all
 from sweep.studies.columns import load_plugins, selected
-from sweep.studies.file import merged
+from sweep.studies.file import Fault, merged
 from sweep.studies.sections import Evaluation, MethodEntry, Resources, Search
 from trainers import composition, registry
 from trainers.config import Recipe, Selection, TrialConfig, kept_epoch
@@ -109,6 +109,8 @@ class Study(Strict):
             content["seeds"] = list(seeds)
         loaded = load_plugins(plugins)
         own_faults = list(own.register(content, as_written, path.parent))
+        if written is None and path.parent == studies.FOLDER:
+            own_faults += _name_faults(content, as_written, path.stem)
         if isinstance(content.get("methods"), dict):
             listed = content["methods"]
             content["methods"] = selected(listed, methods, loaded)
@@ -215,6 +217,22 @@ class Study(Strict):
         last = 0 if recipe.steps else recipe.epochs
         kept = sorted({epoch for epoch in (*(selection.keep or ()), *asked) if epoch is not None and epoch <= last})
         return selection.model_copy(update={"keep": tuple(kept) or None})
+
+
+def _name_faults(content: Mapping[str, Any], shipped: Mapping[str, Any], name: str) -> Iterator[Fault]:
+    """Refuse other data or another network under a shipped study's name: papers' tables find their rows by it."""
+    if content["name"] not in studies.shipped():
+        return
+    for key, things in (("dataset", registry.DATASETS), ("model", registry.NETWORKS)):
+        value = content.get(key)
+        if value != shipped[key] and value in things.names():
+            free = re.sub(r"[^\w-]+", "_", f"{name}_{value}").strip("_")
+            rule = (
+                f"a shipped study's name stands for its own data and network in tables, and {name} has {key} "
+                f"{shipped[key]}; with {key} {value} give it a name of its own: --set name={free}"
+            )
+            yield Fault("name", rule, content["name"])
+            return
 
 
 def _paper(name: Any, beside: Path) -> Any:

@@ -58,7 +58,7 @@ class StudyOptions:
                 known = None
             if known is None or not known.study:
                 raise UserError(f"{fault}; nor is it in the store {self.store}") from None
-            return _without_nothing(known.study)
+            return as_in_a_file(known.study)
 
     def elsewhere(self, folder: Path) -> StudyOptions:
         """The same for a process that starts in a copy of this folder: an own network's file goes along; of data, which
@@ -76,6 +76,15 @@ class StudyOptions:
                 absolute = f"{Path(file).name}:{function}"
             settings.append(f"{key}={absolute}")
         return replace(self, settings=settings)
+
+
+def as_in_a_file(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest's study as a file may say it: a list of attacks without the default suite stored beside it."""
+    content = _without_nothing(stored)
+    evaluation = content.get("evaluation")
+    if isinstance(evaluation, dict) and evaluation.get("attacks"):
+        evaluation.pop("suite", None)
+    return content
 
 
 def _without_nothing(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from hand_made import QuickStore, add_diagnostics, add_evaluation, results_of
 from reports.departures import Departures
 from reports.explanation.subject import find
 from reports.explanation.text import explained, text
+from reports.results import Results
 from reports.tables.table import Key
 from sweep import cli
 from sweep.errors import UserError
@@ -211,3 +212,12 @@ def test_every_printed_command_runs_as_typed_and_what_it_measures_is_known_next_
         if not effect.startswith("+10.0 ("):
             unknown[setting] = effect
     assert unknown == {}
+
+
+def test_a_study_without_papers_is_told_so_and_how_to_name_one(store):
+    fill(store, Study.load("digits", ["name=own", "papers=[]", "train.epochs=3"], ["at"]), 0.5, images=360)
+    for measure in ("pgd-10", "square"):
+        with pytest.raises(UserError) as caught:
+            find(Results.read(store), f"own/at/{measure}")
+        message = str(caught.value)
+        assert "own" in message and "papers" in message and "--against" in message

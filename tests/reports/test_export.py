@@ -52,9 +52,22 @@ def test_a_model_comes_with_weights_and_a_robustbench_card(store, tmp_path):
     assert set(needed.split()) | {"autoattack_acc"} <= set(fields)
     assert (fields["autoattack_acc"], fields["clean_acc"], fields["eps"]) == ("49.70", "90.00", "8/255")
     assert fields["architecture"] == "PreActResNet-18" and fields["additional_data"] is False
+    assert fields["number_forward_passes"] == 1
     facts = json.loads(card.read_text())
     assert facts["seed"] == 1 and facts["sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert {one["attack"]["name"] for one in facts["evaluations"]} == {"clean", "pgd-20", "autoattack"}
+
+
+def test_generated_images_are_no_additional_data_in_robustbenchs_sense(tmp_path):
+    store = QuickStore(tmp_path / "store")
+    trials = add_study(store, "one", {"at+ddpm": [0.59]})
+    weights = save({"conv.weight": np.ones(3, dtype=np.float32)})
+    facts = {"epoch": 1, "sha256": hashlib.sha256(weights).hexdigest(), "bytes": len(weights)}
+    add_trial(store, trials["at+ddpm", 0], checkpoints={"best_test": facts})
+    store.write(f"trials/{trials['at+ddpm', 0][:16]}/best_test.safetensors", weights)
+    _, _, _, info, _ = export(store.uri, ["one"], tmp_path / "out", label="at+ddpm")
+    fields = json.loads(info.read_text())
+    assert (fields["autoattack_acc"], fields["additional_data"]) == ("59.00", False)
 
 
 @pytest.mark.parametrize(

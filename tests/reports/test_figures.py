@@ -1,5 +1,6 @@
 """Figures: what is drawn equals the tables, what is missing says why, and the same numbers give the same bytes."""
 
+import html
 import subprocess
 import sys
 from itertools import combinations
@@ -16,6 +17,9 @@ from matplotlib.text import Text
 from reports.figures import bars, gradients, hero, margins, search, style, trade_off, training_curves
 from reports.figures.draw import declared, draw_all, read_index
 from reports.figures.view import Missing, StudyView
+from reports.page.page import write_page
+from reports.results import Results
+from reports.tables.study import study_tables
 from reports.tables.table import Key
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.search import CandidateEntry
@@ -415,6 +419,29 @@ def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
     for draw in (search.draw_landscape, search.draw_history):
         figure, _ = draw(view)
         figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(
+    ("papers", "method", "legend", "sentence"),
+    [
+        (["sovr"], "sovr", "the paper's value", "the paper's, M = 40, lam = 0.4"),
+        (["sovr"], "cat_at", "the study's value", "the study's own values, M = 40, lam = 0.4"),
+        ([], "sovr", "the study's value", "the study's own values, M = 40, lam = 0.4"),
+    ],
+)
+def test_values_are_the_papers_only_beside_a_paper_that_has_them(tmp_path, papers, method, legend, sentence):
+    store = synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False)
+    record = store.search_record("synthetic-sovr")
+    store.write_record(record.model_copy(update={"method": method, "own_value": record.paper_value}))
+    manifest = store.manifest("synthetic")
+    store.write_record(manifest.model_copy(update={"study": {**manifest.study, "papers": papers}}))
+    view = StudyView(Results.read(tmp_path), "synthetic")
+    for draw in (search.draw_landscape, search.draw_history):
+        figure, _ = draw(view)
+        squares = {line.get_label() for line in figure.axes[0].lines if line.get_marker() == "s"}
+        assert squares == {legend}
+    page = write_page(view.results, study_tables(view.results, "synthetic"), [], tmp_path / "out").read_text()
+    assert sentence in html.unescape(page)
 
 
 def test_one_seed_and_hostile_names_still_give_wellformed_files(tmp_path):

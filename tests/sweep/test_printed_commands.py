@@ -146,6 +146,19 @@ def test_advice_keeps_what_makes_the_study_and_drops_what_concerns_one_run():
     assert commands.plan(made_by) == planned_by
 
 
+def test_a_recorded_command_with_an_open_quote_counts_as_not_recorded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(STUDY.replace("twice: {}, ", ""))
+    store, study = open_store("store"), StudyOptions("mine").load()
+    write_manifest(store, planned.manifest(study, planned.stored_cells(study, store), "python -m sweep.run --x 'y"))
+    write_reports(store.uri, None, tmp_path / "out")
+    said = CliRunner().invoke(app, ["status"])
+    assert said.exit_code == 0, said.output
+    for text in (said.output, (tmp_path / "out/report.html").read_text()):
+        assert any(command.startswith("python -m sweep.run --study mine") for command in printed(text))
+    assert commands.narrowed("python -m sweep.run --x 'y", "--yes") == "python -m sweep.run --yes"
+
+
 @pytest.mark.parametrize("name", ["run", "plan", "status", "retry", "gc", "merge", "new", "submit", "verify_store"])
 def test_each_command_is_a_module_too(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"sweep/{name}.py", "--help"])

@@ -9,7 +9,7 @@ from sweep.errors import UserError
 from sweep.store.opening import open_store
 from sweep.studies import shipped
 from sweep.studies.model import Study
-from sweep.studies.options import StudyOptions, _without_nothing, parse_seeds
+from sweep.studies.options import StudyOptions, as_in_a_file, parse_seeds
 from sweep.trials import cells as planned
 
 
@@ -151,4 +151,41 @@ def test_a_study_is_found_by_its_name_beside_and_in_the_store(tmp_path, monkeypa
 def test_every_shipped_study_is_the_same_from_a_store(name, tmp_path):
     study = Study.load(name)
     stored = json.loads(json.dumps(study.model_dump(mode="json")))
-    assert Study.load(name, written=_without_nothing(stored)) == study
+    assert Study.load(name, written=as_in_a_file(stored)) == study
+
+
+@pytest.mark.parametrize("evaluation", ["{attacks: [clean, pgd-10]}", "{attacks: [clean, pgd-10], suite: null}"])
+def test_a_study_with_a_list_of_attacks_is_read_from_its_store(tmp_path, monkeypatch, evaluation):
+    monkeypatch.chdir(tmp_path)
+    study = Study.load(write(tmp_path, f"{GOOD}evaluation: {evaluation}\n"))
+    store = open_store(tmp_path / "store")
+    store.write_record(planned.manifest(study, planned.expand(study, {})))
+    (tmp_path / "own.yaml").unlink()
+    again = StudyOptions("own", store="store").load()
+    assert planned.evaluation_attacks(again) == planned.evaluation_attacks(study)
+    assert [cell.trial for cell in planned.expand(again, {})] == [cell.trial for cell in planned.expand(study, {})]
+    added = StudyOptions("own", settings=["evaluation.attacks=[clean, pgd-10, square]"], store="store").load()
+    assert added.evaluation.attacks == ("clean", "pgd-10", "square")
+    with pytest.raises(UserError, match="give attacks or a suite, not both"):
+        StudyOptions("own", settings=["evaluation.suite=quick"], store="store").load()
+
+
+@pytest.mark.parametrize("setting", ["dataset=svhn", "model=wrn_34_10"])
+@pytest.mark.parametrize("name", ["cifar10_rn18", "svhn_rn18"])
+def test_another_data_set_or_network_in_a_shipped_study_needs_a_name(setting, name):
+    key, _, value = setting.partition("=")
+    with pytest.raises(UserError) as caught:
+        Study.load("cifar10_rn18", overrides=[setting, f"name={name}"])
+    message = str(caught.value)
+    way_out = f"name=cifar10_rn18_{value}"
+    assert f"name = '{name}'" in message and f"{key} {value}" in message and f"--set {way_out}" in message
+    study = Study.load("cifar10_rn18", overrides=[setting, way_out])
+    assert (study.name, getattr(study, key)) == (f"cifar10_rn18_{value}", value)
+
+
+def test_a_shipped_study_keeps_its_name_with_the_data_set_that_it_has(tmp_path):
+    assert Study.load("cifar10_rn18", overrides=["dataset=cifar10", "train.epochs=2"]).name == "cifar10_rn18"
+    path = write(tmp_path, GOOD)
+    assert Study.load(path, overrides=["dataset=mnist"]).dataset == "mnist"  # a file of one's own may be changed
+    with pytest.raises(UserError, match="has 1 fault:\n.*did you mean 'svhn'"):  # no name after a misspelt data set
+        Study.load("cifar10_rn18", overrides=["dataset=svhm"])

@@ -99,10 +99,10 @@ def test_set_names_a_file_of_the_working_folder_and_the_study_one_beside_itself(
     path = write_study(home, model="small_cnn", dataset="digits")
     assert Study.load(path, overrides=["model=user/my_net.py:build"]).model == "my_net.py:build"
     forget_all()
-    changes = ["dataset=folder:user/pets", "selection.validation=12", "evaluation.suite=diagnostics"]
+    changes = ["dataset=folder:user/pets", "name=pets", "selection.validation=12", "evaluation.suite=diagnostics"]
     assert Study.load("digits", overrides=changes).dataset == "folder:pets"
     with pytest.raises(UserError, match="at least 4 classes .* list them"):  # said when it is read, not hours later
-        Study.load("digits", overrides=changes[:2])
+        Study.load("digits", overrides=changes[:3])
     assert "cannot be read" in refusal(path, overrides=["model=my_net.py:build"])
 
 
