@@ -23,7 +23,11 @@ def gc(
     dry_run: application.DryOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
-    """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers."""
+    """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers.
+
+    Checkpoints stay for an hour, and as long as other stores are merged into this one. Nothing is deleted through a
+    folder that is a link.
+    """
     from sweep.store.leftovers import delete, left_alone, leftovers, merges
     from sweep.store.opening import existing_store
 

@@ -109,6 +109,22 @@ def test_a_run_with_work_to_do_names_the_link_before_it_starts(filled, outside, 
     assert files_of(outside) == before
 
 
+@pytest.mark.parametrize(("name", "expected"), [("broken", 0), ("leases", 2)])  # a run cannot do without its leases
+def test_a_run_that_finds_all_there_deletes_nothing_through_a_link(tmp_path, outside, capsys, name, expected):
+    store = open_store(tmp_path / "store")
+    attacks = {"attacks": ["clean"], "epsilon": "0.1", "images": 10, "diagnostics": False}
+    study = tiny(tmp_path, methods={"at": {}}, search=None, evaluation=attacks)
+    for cell in planned.expand(study):
+        write_trial(store, cell)
+        store.write_record(evaluation(study, cell))
+    link(store, name, outside)
+    before = files_of(outside)
+    words = ("--store", store.uri, "--out", str(tmp_path / "out"), "--yes")
+    code, text = sweep(capsys, "run", "--study", str(tmp_path / "tiny.yaml"), *words)
+    assert code == expected and f"left alone: {name} is a link to {outside}" in text
+    assert files_of(outside) == before
+
+
 def test_retry_and_merge_change_nothing_through_a_linked_folder(filled, outside, tmp_path, capsys):
     store, _, cells = filled
     shutil.copytree(store.root, tmp_path / "other")
