@@ -18,7 +18,7 @@ from sweep.evaluation.asked import diagnoses_of, evaluations_of, stored_results
 from sweep.listing import size
 from sweep.store.base import Store
 from sweep.store.folder import make_folder
-from sweep.store.leftovers import delete_dead
+from sweep.store.leftovers import delete_dead, links_left_alone, refuse_links
 from sweep.store.manifests import write_manifest
 from sweep.store.older import older_note
 from sweep.studies.model import Study
@@ -44,6 +44,8 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
         out = options.out.absolute()  # Tune works in a folder of its own
         options = replace(options, out=out)
         make_folder(out)  # the tables come last: where they cannot be written, that is said before days of work
+    for line in links_left_alone(store):
+        print(line, file=sys.stderr, flush=True)
     _set_broken_aside(store)
     delete_dead(store)
     set_damaged_weights_aside(study, store, planned.stored_cells(study, store))
@@ -53,6 +55,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     if is_complete(study, store, options.retry_failed):
         summary = _all_there(study, store, command)
     else:
+        refuse_links(store)
         if not options.yes:
             _confirm(study, store, command)
         from reports.papers import load as load_paper  # with scipy, which takes longer than to see that all is there

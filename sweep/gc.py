@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sweep import application, listing
 from sweep.application import app
 from sweep.errors import UserError
+
+if TYPE_CHECKING:
+    from sweep.store.base import Entry
 
 
 @app.command()
@@ -20,17 +23,31 @@ def gc(
     dry_run: application.DryOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
-    """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers."""
-    from sweep.store.leftovers import delete, leftovers
+    """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers.
+
+    Checkpoints stay for an hour, and as long as other stores are merged into this one. Nothing is deleted through a
+    folder that is a link.
+    """
+    from sweep.store.leftovers import delete, left_alone, leftovers, merges
     from sweep.store.opening import existing_store
 
     if keep not in ("selected", "all"):
         raise UserError(f"--keep {keep}: must be one of: selected, all")
     opened = existing_store(store)
-    found = leftovers(opened, all_checkpoints=keep == "all", broken=broken)
+    for line in left_alone(opened, broken):
+        sys.stdout.write(f"{line}\n")
+    young: list[Entry] = []
+    found = leftovers(opened, all_checkpoints=keep == "all", broken=broken, young=young)
+    for who in merges(opened):
+        sys.stdout.write(f"left alone: checkpoints, while {who} merges other stores into this one\n")
+    if young:
+        size = listing.size(sum(entry.size for entry in young))
+        sys.stdout.write(
+            f"left alone: {listing.count(len(young), 'file')}, {size}, of trials that ended less than an hour ago\n"
+        )
     for reason, entries in found.items():
-        size = sum(entry.size for entry in entries)
-        sys.stdout.write(f"{reason}: {listing.count(len(entries), 'file')}, {listing.size(size)}\n")
+        size = listing.size(sum(entry.size for entry in entries))
+        sys.stdout.write(f"{reason}: {listing.count(len(entries), 'file')}, {size}\n")
     every = [entry for entries in found.values() for entry in entries]
     total = sum(entry.size for entry in every)
     if every and not dry_run:

@@ -28,10 +28,10 @@ def status(
 def _show(study: str | None, store: str, as_json: bool) -> None:
     from sweep.store.encoding import BrokenRecord
     from sweep.store.older import older_note
-    from sweep.store.opening import open_store
+    from sweep.store.opening import existing_store
     from sweep.trials.standing import standings
 
-    opened = open_store(store)
+    opened = existing_store(store)
     broken: list[BrokenRecord] = []
     looks = opened.trial_looks()
     found = standings(opened, study, broken.append, looks)

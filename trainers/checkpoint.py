@@ -30,7 +30,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Whoever reads the path sees the old file or what was written here, also after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # what a kill leaves is found by its name
     try:
-        with temporary.open("wb") as stream:
+        temporary.unlink(missing_ok=True)  # of a process that was killed, or a link that came with a foreign store
+        with temporary.open("xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from reports.store.rows import Row
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
+from sweep.store.files import replacing
 from sweep.store.records.record import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -82,17 +83,13 @@ class RowCache:
                 columns[NESTED + name] = [json.dumps(value, separators=(",", ":")) for value in values]
             else:
                 columns[name] = values
-        temporary = self._file(kind).with_suffix(".tmp")
-        try:
+        with contextlib.suppress(OSError):  # no space, no right to: the next report reads the records again
             self.folder.mkdir(parents=True, exist_ok=True)
             table = pa.table(columns)
             # A flipped bit must not become another number.
             table = table.replace_schema_metadata(_facts(store, table))
-            pq.write_table(table, temporary, write_page_checksum=True)
-            temporary.replace(self._file(kind))
-        except OSError:  # no space, no right to: the next report reads the records again
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            with replacing(self._file(kind)) as stream:
+                pq.write_table(table, stream, write_page_checksum=True)
 
     def _file(self, kind: str) -> Path:
         assert self.folder is not None

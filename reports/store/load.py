@@ -31,7 +31,7 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import AnyRecord, Entry, Store
 from sweep.store.encoding import BrokenRecord
-from sweep.store.opening import open_store
+from sweep.store.opening import existing_store
 from sweep.store.records.decision import DecisionRecord
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.store.records.evaluation import EvaluationRecord
@@ -195,7 +195,7 @@ class ReportData:
 
 def load(store: Store | str | Path, studies: Iterable[str] | None = None, cache: Path | None = None) -> ReportData:
     """The records of the named studies, or of all studies in the store; `cache` is a folder for rows read before."""
-    opened = store if isinstance(store, Store) else _existing(store)
+    opened = store if isinstance(store, Store) else existing_store(store)
     problems: list[Problem] = []
 
     def skip(fault: BrokenRecord) -> None:
@@ -257,7 +257,7 @@ def broken_manifests(store_uri: str | Path, studies: Iterable[str] | None = None
     """Those of the named studies, or of all, whose manifests cannot be trusted: no table shows them."""
     wanted = None if studies is None else set(map(layout.manifest, studies))
     faults: list[BrokenRecord] = []
-    _existing(store_uri).manifests(faults.append)
+    existing_store(store_uri).manifests(faults.append)
     return [Problem(fault.path, fault.reason) for fault in faults if wanted is None or fault.path in wanted]
 
 
@@ -277,15 +277,6 @@ class _Entries:
 
     def of(self, kind: type[Record]) -> list[Entry]:
         return sorted(self._found.get(kind.kind, []), key=lambda entry: entry.path)
-
-
-def _existing(store: str | Path) -> Store:
-    opened = open_store(store)
-    folder = opened.local("")
-    if folder is not None and not folder.is_dir():
-        how = commands.spelled("sweep.run", *commands.store_words(opened.uri))
-        raise UserError(f"there is no store at {opened.uri}; --store names its place, {how} makes one")
-    return opened
 
 
 def _rows(columns: Columns) -> list[Row]:

@@ -174,6 +174,8 @@ def _scratch(store: Store, path: str, with_files: bool) -> Iterator[Path]:
 def _log(store: Store, task: Task, place: Path) -> Iterator[None]:
     """Everything that is printed goes to the trial's log, and a failure's traceback with it."""
     file = place / layout.LOG
+    if file.is_symlink():  # of a store from elsewhere: what it points at is not ours to write to
+        file.unlink()
     with file.open("a", encoding="utf-8", buffering=1) as log:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

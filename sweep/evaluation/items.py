@@ -81,7 +81,8 @@ def conclude(store: Store, evaluation: Evaluation, progress: EvaluationProgress 
     else:
         record = store.record(EvaluationRecord, evaluation.record)
     for path in store.paths(evaluation.folder) if progress is None else progress.paths:
-        store.delete(path)
+        if layout.kind_at(path) == ShardRecord.kind:
+            store.delete(path)
     return record
 
 

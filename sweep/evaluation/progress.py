@@ -34,7 +34,8 @@ class EvaluationProgress:
 
     def look(self, paths: Iterable[str] | None = None) -> None:
         """What the store has by now; phases that were read stay read, however often one looks."""
-        self.paths = list(self.store.paths(self.evaluation.folder) if paths is None else paths)
+        there = self.store.paths(self.evaluation.folder) if paths is None else paths
+        self.paths = [path for path in there if layout.kind_at(path) == ShardRecord.kind]
 
     def add(self, shards: Iterable[ShardRecord]) -> None:
         """What whoever computed it has stored, and says: nothing of it is read again."""

@@ -37,10 +37,6 @@ class Candidate:
     runs: list[SeedRun] = field(default_factory=list)
 
     @property
-    def id(self) -> str:
-        return f"candidate-{self.index}"
-
-    @property
     def waits(self) -> bool:
         """Whether its first seed has not ended."""
         return self.state == "open" and self.runs[0].state == "open"

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from optuna.distributions import distribution_to_json
-from ray.tune.search.optuna import OptunaSearch
 
 from sweep.errors import UserError
 from sweep.search.candidates import Candidate, SeedRun, dominates, from_record, reached
-from sweep.search.journal import Journal
+from sweep.search.journal import Journal, searcher
 from sweep.search.pruning import cut_offs, judged, third
 from sweep.search.settings import GENERATION, METRICS, SearchSettings
 from sweep.store.encoding import canonical
@@ -48,9 +47,6 @@ class Search:
                 f"searches/{settings.id} was begun in another space; delete that folder of the store to begin anew"
             )
         self.candidates = [from_record(entry, settings.seeds[0]) for entry in record.candidates] if record else []
-        self._optuna: OptunaSearch | None = None
-        self._asked = -1  # the generation whose trials Optuna holds open
-        self._behind = False  # candidates of other generations were told, after a retry: the journal lacks them
         self._points = grid_points(settings.space) if settings.sampler == "grid" else []
 
     @property
@@ -68,16 +64,12 @@ class Search:
 
     def advance(self) -> bool:
         """Propose the next generation if the last is complete; True if there is a new one (record it before use)."""
-        if self._optuna is None and self.open():
-            self._ask(self.open()[-1].generation)
-        if self.open():
+        if self.open() or len(self.candidates) >= self.wanted:
+            if not self.journal.is_begun or (self.finished and not self.journal.is_written):
+                self.journal.write(self.candidates)
             return False
-        if self._behind:
-            self.journal.rebuild(self.candidates)
-            self._optuna, self._behind = None, False
-        if len(self.candidates) >= self.wanted:
-            return False
-        self._ask(self.candidates[-1].generation + 1 if self.candidates else 0)
+        self._propose(self.candidates[-1].generation + 1 if self.candidates else 0)
+        self.journal.write(self.candidates)
         return True
 
     def trainings(self) -> list[tuple[Candidate, SeedRun]]:
@@ -143,10 +135,7 @@ class Search:
                 0.0 if state == "collapsed" else statistics.fmean(goal) for goal in zip(*known, strict=True)
             ]
             candidate.value = candidate.values[0]
-        if self._optuna is not None and candidate.generation == self._asked:
-            self.journal.report(self._optuna, candidate)
-        else:
-            self._behind = True
+        self.journal.report(candidate)
 
     def front(self) -> list[Candidate]:
         """Complete candidates that no other beats in all objectives."""
@@ -203,31 +192,22 @@ class Search:
     def _space_record(self) -> dict[str, str]:
         return {name: distribution_to_json(item) for name, item in self.settings.space.items()}
 
-    def _ask(self, generation: int) -> None:
-        """Make Optuna's trials of a generation: those proposed before come back as they were, others are new."""
-        known = [candidate for candidate in self.candidates if candidate.generation == generation]
-        first = known[0].index if known else len(self.candidates)
+    def _propose(self, generation: int) -> None:
+        """Add the candidates of a new generation."""
+        first = len(self.candidates)
         count = self._generation_size(first)
-        if known:
-            points = [candidate.hyperparameters for candidate in known]
-        elif self._points:
+        if self._points:
             points = self._ordered_grid()[first : first + count]
         else:
             points = self.settings.first[:count] if generation == 0 else []
-        if self._optuna is None:
-            self.journal.rebuild(one for one in self.candidates if one.generation < generation)
-        self._optuna, self._asked = self.journal.searcher(generation, points), generation
+        optuna = searcher(self.settings, generation, points, self.candidates)
         for index in range(first, first + count):
             with warnings.catch_warnings():
                 # The study's values, and the paper's, may lie outside of the grid that the paper states.
                 warnings.filterwarnings("ignore", message="Fixed parameter")
-                proposed = canonical(self._optuna.suggest(f"candidate-{index}"))
-            if not known:
-                runs = [SeedRun(seed, self._hash_of(proposed, seed)) for seed in self.settings.seeds]
-                self.candidates.append(Candidate(index, generation, proposed, runs[0].trial, runs=runs))
-        for candidate in known:
-            if candidate.state != "open":
-                self.journal.report(self._optuna, candidate)
+                proposed = canonical(optuna.suggest(f"candidate-{index}"))
+            runs = [SeedRun(seed, self._hash_of(proposed, seed)) for seed in self.settings.seeds]
+            self.candidates.append(Candidate(index, generation, proposed, runs[0].trial, runs=runs))
 
     def _generation_size(self, first: int) -> int:
         most = self.wanted if self._points else GENERATION

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 NAME_CHARACTERS = 200  # of the file's own name in that of the one beside it, which may not be longer than 255
+
+# Where others may write to the folder, no link that somebody put there is followed.
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextlib.contextmanager
@@ -19,9 +23,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with target.open("wb") as stream:
             yield stream
         return
-    temporary = target.with_name(f".{target.name[:NAME_CHARACTERS]}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:NAME_CHARACTERS]}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as stream:
+        with os.fdopen(os.open(temporary, NEW_FILE, 0o666), "wb") as stream:
             yield stream
         temporary.replace(target)
     except BaseException as fault:

@@ -37,7 +37,7 @@ class FolderStore(Store):
                 os.fsync(file.fileno())
 
     def create(self, path: str, data: bytes) -> bool:
-        target = self._at(path)
+        target = self._own(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -54,9 +54,9 @@ class FolderStore(Store):
 
     def _move(self, path: str, place: str) -> None:
         """Also where no byte fits on the disk, or none can be read from it."""
-        target = self._at(place)
+        source, target = self._own(path), self._own(place)
         target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(self._at(path), target)
+        os.replace(source, target)
 
     def exists(self, path: str) -> bool:
         return os.path.isfile(self._place(path))
@@ -105,14 +105,40 @@ class FolderStore(Store):
 
     def temporary_files(self) -> list[Path]:
         """What writers that were killed left behind, or what is being written now."""
-        return [path for path in self.root.rglob(".*.tmp") if _is_temporary(path.name)]
+        own = [self.root / name for name in layout.FOLDERS if not self.link_above(f"{name}/")]
+        walks = (walk for start in own for walk in os.walk(start))  # which follows no link
+        return [Path(folder, name) for folder, _, names in walks for name in names if _is_temporary(name)]
+
+    def link_above(self, path: str) -> str | None:
+        """Return the first folder of a path that is a link; the root itself may be reached by one."""
+        folder = ""
+        for name in path.split("/")[:-1]:
+            folder = f"{folder}/{name}" if folder else name
+            if os.path.islink(self._place(folder)):
+                return folder
+        return None
+
+    def linked_folders(self) -> dict[str, str]:
+        """Return the folders that are links, with what they point at: nothing is changed through them."""
+        links: dict[str, str] = {}
+        pending = list(layout.FOLDERS)
+        while pending:
+            folder = pending.pop()
+            path = self._place(folder)
+            if os.path.islink(path):
+                if os.path.isdir(path):
+                    links[folder] = os.readlink(path)
+                continue
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as items:
+                pending += [f"{folder}/{item.name}" for item in items if item.is_dir()]
+        return dict(sorted(links.items()))
 
     def dead_temporary_files(self) -> list[Path]:
         """Those whose writers, processes of this machine, have ended."""
         return [path for path in self.temporary_files() if process.is_of_a_dead_one(path.name.split(".")[-3])]
 
     def delete(self, path: str) -> None:
-        self._at(path).unlink(missing_ok=True)
+        self._own(path).unlink(missing_ok=True)
 
     def local(self, path: str) -> Path:
         return self._at(path)
@@ -130,7 +156,7 @@ class FolderStore(Store):
 
     @contextlib.contextmanager
     def _replacing(self, path: str) -> Iterator[Path]:
-        target = self._at(path)
+        target = self._own(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{process.mark()}.{uuid.uuid4().hex[:8]}.tmp")
         try:
@@ -142,6 +168,13 @@ class FolderStore(Store):
                 fault.filename = str(target)  # a full disk names no file, a folder in the file's place the wrong one
             raise
 
+    def _own(self, path: str) -> Path:
+        """Return where to change a file; whoever gave us the store may have put a link to another folder into it."""
+        link = self.link_above(path)
+        if link is not None:
+            raise UserError(link_refusal(self.uri, link, os.readlink(self._place(link))))
+        return self._at(path)
+
     def _at(self, path: str) -> Path:
         return Path(self._place(path))
 
@@ -150,6 +183,13 @@ class FolderStore(Store):
         if path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"{path!r} leaves the store")
         return f"{self.uri}/{path}"
+
+
+def link_refusal(uri: str, link: str, target: str) -> str:
+    return (
+        f"store {uri}: its folder {link} is a link to {target}, through which nothing is written, moved or deleted; "
+        "remove the link or put the folder itself in its place"
+    )
 
 
 def make_folder(out: Path) -> None:

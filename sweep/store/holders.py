@@ -130,7 +130,8 @@ def abandoned(store: Store, old: float) -> list[Entry]:
     return [
         entry
         for entry, holder in loaded
-        if (name := parts(entry.path)[0]) not in names
+        if layout.is_lease(entry.path)
+        and (name := parts(entry.path)[0]) not in names
         and (
             holder.is_dead
             or not holder.expires

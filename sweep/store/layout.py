@@ -8,11 +8,32 @@ from typing import NamedTuple
 TRIALS, EVALUATIONS, DIAGNOSTICS, SEARCHES, STUDIES = "trials", "evaluations", "diagnostics", "searches", "studies"
 DECISIONS, ROWS, TRANSFERS = "decisions", "rows", "transfers"
 LEASES, BROKEN, PREFLIGHT, USAGE = "leases", "broken", "preflight", "usage"
+FOLDERS = (
+    TRIALS,
+    EVALUATIONS,
+    DIAGNOSTICS,
+    SEARCHES,
+    STUDIES,
+    DECISIONS,
+    ROWS,
+    TRANSFERS,
+    LEASES,
+    BROKEN,
+    PREFLIGHT,
+    USAGE,
+)
 RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "log.txt"
 WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
-_DRIVERS = "drivers-"
+_DRIVERS, _MERGE = "drivers-", "merge-"
+_CHECKPOINT = r"(?:last|best_test|best_validation|epoch-\d+)(?:-[0-9a-f]{16})?\.safetensors"
+_TRIAL_FILE = re.compile(
+    rf"trials/[^/]+/(?:record\.json|failed-\d+\.json|resume\.pt|progress\.json|log\.txt|{_CHECKPOINT})"
+)
+_COUNTEREXAMPLES = re.compile(r"evaluations/[^/]+/[^/]+/[^/]+\.npz")
+_LEASE = re.compile(r"leases/[^/]+\.\d{1,9}\.json")
+_SET_ASIDE = re.compile(rf"broken/(?:{'|'.join(FOLDERS)})/.+\.\d+")
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
 _DIAGNOSED = re.compile(r"(epoch-\d+|[a-z_]+)-")
 
@@ -71,6 +92,11 @@ def in_trial(path: str) -> tuple[str, str]:
     return trial, name
 
 
+def is_trial_file(path: str) -> bool:
+    """Whether a training makes files of this name in its folder; whatever else is there is somebody else's."""
+    return _TRIAL_FILE.fullmatch(path) is not None
+
+
 def weights(trial: str, checkpoint: str) -> str:
     return trial_file(trial, f"{checkpoint}{WEIGHTS}")
 
@@ -96,6 +122,10 @@ def evaluated_trial(record: str) -> str:
 def counterexamples(record: str) -> str:
     """What fooled the model, beside the evaluation's record."""
     return f"{record.removesuffix('.json')}{COUNTEREXAMPLES}"
+
+
+def is_counterexamples(path: str) -> bool:
+    return _COUNTEREXAMPLES.fullmatch(path) is not None
 
 
 def evaluation_of_counterexamples(path: str) -> str:
@@ -177,6 +207,24 @@ def usage(study: str, driver: str) -> str:
 
 def lease(name: str, generation: int) -> str:
     return f"{LEASES}/{name}.{generation}.json"
+
+
+def is_lease(path: str) -> bool:
+    return _LEASE.fullmatch(path) is not None
+
+
+def is_set_aside(path: str) -> bool:
+    """Whether it is the place of a broken file of the store."""
+    return _SET_ASIDE.fullmatch(path) is not None
+
+
+def merge_lease(merge: str) -> str:
+    """The name under which a merge is leased: until its end nobody knows what its files are for."""
+    return f"{_MERGE}{merge}"
+
+
+def is_merge(name: str) -> bool:
+    return name.startswith(_MERGE)
 
 
 def driver_lease(driver: str) -> str:

@@ -167,7 +167,9 @@ def delete_abandoned(store: Store, paths: Iterable[str]) -> None:
     me = holder_here(60.0)
     for path in paths:
         name, taken = parts(path)[0], None
-        if name and not layout.is_driver(name):
+        if not name:  # somebody else's file
+            continue
+        if not layout.is_driver(name):
             try:
                 taken = take_files(store, name, me)
             except OSError:  # a disk that is full: nobody else can take it either

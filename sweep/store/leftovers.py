@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
-from sweep.store.folder import FolderStore
+from sweep.store.folder import FolderStore, link_refusal
 from sweep.store.holders import abandoned, held
 from sweep.store.leases import delete_abandoned, take
 from sweep.store.records.evaluation import EvaluationRecord
@@ -26,14 +27,23 @@ LEFTOVER_SECONDS = 3600.0
 # Optuna holds a journal's lock for milliseconds, and takes one that is older than 30 s for a dead writer's.
 LOCK_SECONDS = 60.0
 LEASES = "leases that nobody holds"
+PRUNED, UNSELECTED = "files of pruned candidates", "checkpoints that no study selects"
 
 
-def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = False) -> dict[str, list[Entry]]:
-    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is."""
+def leftovers(
+    store: Store, *, all_checkpoints: bool = False, broken: bool = False, young: list[Entry] | None = None
+) -> dict[str, list[Entry]]:
+    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is.
+
+    Weights come before their record, and that before the manifest which selects them: those that may still be wanted
+    for their age alone are added to `young`.
+    """
     old = time.time() - LEFTOVER_SECONDS
     found: dict[str, list[Entry]] = defaultdict(list)
+    spared = [] if young is None else young
     for reason, entry in _of_trials(store, all_checkpoints):
-        found[reason].append(entry)
+        is_young = reason in (PRUNED, UNSELECTED) and entry.modified >= old
+        (spared if is_young else found[reason]).append(entry)
     found["shards of finished evaluations"] = _merged_shards(store, old)
     found["counterexamples that no evaluation names"] = _unnamed_counterexamples(store, old)
     found[LEASES] = abandoned(store, old)
@@ -43,12 +53,52 @@ def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = Fal
         ]
         found["locks of search journals"] = _journal_locks(store)
     if broken:
-        found["broken records that were set aside"] = list(store.entries(layout.BROKEN))
-    return {reason: entries for reason, entries in found.items() if entries}
+        found["broken records that were set aside"] = [
+            entry for entry in store.entries(layout.BROKEN) if layout.is_set_aside(entry.path)
+        ]
+    own = {reason: [entry for entry in entries if _is_own(store, entry.path)] for reason, entries in found.items()}
+    return {reason: entries for reason, entries in own.items() if entries}
+
+
+def left_alone(store: Store, broken: bool = False) -> list[str]:
+    """What nobody should expect to be deleted: linked folders, and files that this program did not name."""
+    lines = links_left_alone(store)
+    for folder, is_ours in ((layout.LEASES, layout.is_lease), (layout.BROKEN, layout.is_set_aside)):
+        paths = store.paths(folder) if folder == layout.LEASES or broken else []
+        strangers = [path for path in paths if not is_ours(path) and _is_own(store, path)]
+        if strangers:
+            more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+            lines.append(f"left alone: {strangers[0]}{more}: no file of a store has this name")
+    return lines
+
+
+def links_left_alone(store: Store) -> list[str]:
+    links = store.linked_folders() if isinstance(store, FolderStore) else {}
+    return [f"left alone: {folder} is a link to {target}" for folder, target in links.items()]
+
+
+def refuse_links(store: Store) -> None:
+    """Before work begins: a trial would otherwise fail when it writes its files."""
+    links = store.linked_folders() if isinstance(store, FolderStore) else {}
+    for folder, target in links.items():
+        if folder.split("/")[0] != layout.BROKEN:
+            raise UserError(link_refusal(store.uri, folder, target))
+
+
+def merges(store: Store) -> list[str]:
+    """Who is merging other stores into this one."""
+    return [holder.title for name, holder in held(store).items() if layout.is_merge(name)]
+
+
+def _is_own(store: Store, path: str) -> bool:
+    return not isinstance(store, FolderStore) or store.link_above(path) is None
 
 
 def delete(store: Store, found: dict[str, list[Entry]]) -> None:
+    """A merge that began after the look, while somebody was asked, may want checkpoints that were unwanted then."""
     for reason, entries in found.items():
+        if reason in (PRUNED, UNSELECTED) and merges(store):
+            continue
         if reason == LEASES:
             delete_abandoned(store, [entry.path for entry in entries])
         else:
@@ -58,13 +108,15 @@ def delete(store: Store, found: dict[str, list[Entry]]) -> None:
 
 def delete_dead(store: Store) -> None:
     """What no process can need or write any more, whoever else is at work: done at both ends of every run."""
-    delete_abandoned(store, [entry.path for entry in abandoned(store, 0.0)])
+    delete_abandoned(store, [entry.path for entry in abandoned(store, 0.0) if _is_own(store, entry.path)])
     for entry in _merged_shards(store, math.inf):
-        store.delete(entry.path)
+        if _is_own(store, entry.path):
+            store.delete(entry.path)
     if isinstance(store, FolderStore):
         for file in store.dead_temporary_files():
             file.unlink(missing_ok=True)
-    _delete_ended_trainings(store)
+    if not merges(store):
+        _delete_ended_trainings(store)
 
 
 def _delete_ended_trainings(store: Store) -> None:
@@ -72,7 +124,8 @@ def _delete_ended_trainings(store: Store) -> None:
     files: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in store.entries(layout.TRIALS):
         place, name = layout.in_trial(entry.path)
-        files[place][name] = entry.path
+        if layout.is_trial_file(entry.path) and _is_own(store, entry.path):
+            files[place][name] = entry.path
     pruned = {path.rpartition("/")[2].removesuffix(".json"): path for path in store.record_paths(CandidateRecord)}
     for place, paths in files.items():
         dead: list[str] = []
@@ -98,20 +151,22 @@ def _has_ended(store: Store, place: str, candidate: str | None) -> bool:
 
 def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry]]:
     states, kept, leases = store.trial_states(), _kept_checkpoints(store), held(store)
+    if any(map(layout.is_merge, leases)):
+        return
     candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
     pruned = {layout.short(candidate.trial) for candidate in candidates}
     for entry in store.entries(layout.TRIALS):
         place, name = layout.in_trial(entry.path)
-        if layout.trial_lease(place) in leases:
+        if layout.trial_lease(place) in leases or not layout.is_trial_file(entry.path):
             continue
         if place in pruned and place not in states:
-            yield "files of pruned candidates", entry
+            yield PRUNED, entry
         elif states.get(place) in ("done", "collapsed"):
             checkpoint = name.removesuffix(layout.WEIGHTS)
             if name in (layout.RESUME, layout.PROGRESS):
                 yield "resume states of finished trials", entry
             elif name != checkpoint and checkpoint not in kept[place] and not all_checkpoints:
-                yield "checkpoints that no study selects", entry
+                yield UNSELECTED, entry
 
 
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
@@ -153,7 +208,7 @@ def _unnamed_counterexamples(store: Store, old: float) -> list[Entry]:
     found = {
         layout.evaluation_of_counterexamples(entry.path): entry
         for entry in store.entries(layout.EVALUATIONS)
-        if entry.path.endswith(layout.COUNTEREXAMPLES) and entry.modified < old
+        if layout.is_counterexamples(entry.path) and entry.modified < old
     }
     unreadable: list[str] = []
     records = store.records(EvaluationRecord, list(found), skip=lambda fault: unreadable.append(fault.path))
@@ -165,7 +220,12 @@ def _journal_locks(store: FolderStore) -> list[Entry]:
     """They are links or files, beside the journals of searches that nobody leads."""
     leases, old = held(store), time.time() - LOCK_SECONDS
     locks = store.root.glob(f"{layout.search_journal('*')}.lock*")
-    free = [lock for lock in locks if layout.search_lease(lock.parent.name) not in leases]
+    free = [
+        lock
+        for lock in locks
+        if layout.search_lease(lock.parent.name) not in leases
+        and store.link_above(lock.relative_to(store.root).as_posix()) is None
+    ]
     return [entry for entry in _entries(store, free) if entry.modified < old]
 
 

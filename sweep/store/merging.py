@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,8 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
+from sweep.store.holders import held
+from sweep.store.leases import take
 from sweep.store.manifests import SHARED, agree, united
 from sweep.store.publishing import leavable, without_command
 from sweep.store.records.decision import DecisionRecord
@@ -73,6 +77,12 @@ class Merge:
                     found = Found(source, bare, bare.encoded())
                 self._add(known, found)
         self._compare_origins([found for found in known.values() if isinstance(found.record, TrialRecord)])
+        links = target.linked_folders() if isinstance(target, FolderStore) else {}
+        self._faults += [
+            f"{target.uri}/{link} is a link, through which nothing is written; put the folder itself in its place"
+            for link in links
+            if any(path.startswith(f"{link}/") for path in self.new)
+        ]
         for found in self.new.values():
             self._faults += [f"{found.store.uri}: {fault}" for fault in _file_faults(found)]
         if self._faults:
@@ -84,12 +94,22 @@ class Merge:
 
     def write(self) -> None:
         """What belongs to a record first, the record last: a merge that is cut off has merged nothing by halves."""
+        if not self.new:
+            return
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
-        for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
-            for other in _files(found):
-                if leavable(other) not in self.leave_out:
-                    _transfer(found.store, self.target, other)
-            self.target.write(path, found.data)
+        lease = take(self.target, layout.merge_lease(uuid.uuid4().hex))  # so that gc knows that more is to come
+        with lease or contextlib.nullcontext():
+            for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
+                for other in _files(found):
+                    if leavable(other) not in self.leave_out and not self._is_being_written(found.record, other):
+                        _transfer(found.store, self.target, other)
+                self.target.write(path, found.data)
+
+    def _is_being_written(self, record: Record, path: str) -> bool:
+        """Whether it is the journal of a search that a driver leads here; it writes its own, a view of the record."""
+        if not isinstance(record, SearchRecord) or path != layout.search_journal(record.id):
+            return False
+        return layout.search_lease(record.id) in held(self.target)
 
     def _records(self, store: Store) -> Iterator[Found]:
         for kind in KINDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sweep import commands
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.folder import FolderStore
@@ -21,8 +22,11 @@ def open_store(uri: str | Path) -> Store:
 
 
 def existing_store(uri: str | Path) -> Store:
-    """One that must be there: to look into a misspelt folder would quietly find nothing."""
+    """One that must be there: to look into a misspelt place would quietly find nothing."""
     store = open_store(uri)
-    if isinstance(store, FolderStore) and not store.root.is_dir():
-        raise UserError(f"store {uri} does not exist")
+    exists = store.root.is_dir() if isinstance(store, FolderStore) else any(True for _ in store.entries())
+    if not exists:
+        how = commands.spelled("sweep.run", *commands.store_words(store.uri))
+        what = "the folder does not exist" if isinstance(store, FolderStore) else "nothing is stored under it"
+        raise UserError(f"there is no store at {store.uri} ({what}): correct the name, or make one with {how}")
     return store

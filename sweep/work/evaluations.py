@@ -179,7 +179,8 @@ class OpenEvaluations:
     def _open(self, one: OpenTrial) -> None:
         paths = self.store.paths(layout.evaluations_of(one.trial))
         for evaluation in list(one.missing):
-            shards = [path for path in paths if path.startswith(f"{evaluation.folder}/")]
+            inside = [path for path in paths if path.startswith(f"{evaluation.folder}/")]
+            shards = [path for path in inside if layout.kind_at(path) == ShardRecord.kind]
             if evaluation.record in paths and is_finished(self.store, evaluation):
                 for path in shards:  # whoever wrote the record was killed before it could
                     self.store.delete(path)

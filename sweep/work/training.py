@@ -50,7 +50,8 @@ def train_candidate(task: CandidateTraining, place: Workplace) -> str:
 def forget(store: Store, trial: str) -> None:
     """Delete what a pruned training leaves."""
     for path in store.paths(layout.trial_folder(trial)):
-        store.delete(path)
+        if layout.is_trial_file(path):
+            store.delete(path)
 
 
 def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None, metric: str = "") -> str:
@@ -186,5 +187,6 @@ def _drop(store: Store, trial: str, names: set[str], folder: Path) -> None:
     """Delete these files of a trial, and stored weights that its folder no longer has."""
     for path in store.paths(layout.trial_folder(trial)):
         name = layout.in_trial(path)[1]
-        if name in names or (name.endswith(layout.WEIGHTS) and not (folder / name).exists()):
+        is_lost = name.endswith(layout.WEIGHTS) and layout.is_trial_file(path) and not (folder / name).exists()
+        if name in names or is_lost:
             store.delete(path)

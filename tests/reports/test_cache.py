@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_no_half_file(store, folder, monkeypatch):
     add_study(store, "one", {"at": [0.48]})
 
     def full(table, where, **_):
-        where.write_bytes(b"half")
+        where.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("reports.store.cache.pq.write_table", full)
@@ -149,3 +149,12 @@ def test_tables_are_the_same_from_kept_rows(store, tmp_path):
     first = [path.read_bytes() for path in write_reports(store.uri, None, tmp_path / "out", figures=False)]
     assert (tmp_path / "out" / ".records").is_dir()
     assert first == [path.read_bytes() for path in write_reports(store.uri, None, tmp_path / "out", figures=False)]
+
+
+def test_no_planted_link_is_followed_in_the_cache(store, folder, tmp_path):
+    add_study(store, "one", {"at": [0.48]})
+    folder.mkdir(parents=True)
+    (tmp_path / "secret").write_text("mine")
+    (folder / "trial.tmp").symlink_to(tmp_path / "secret")
+    load(store, cache=folder)
+    assert (tmp_path / "secret").read_text() == "mine" and not (folder / "trial.parquet").is_symlink()

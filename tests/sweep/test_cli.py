@@ -118,18 +118,37 @@ def test_a_dry_run_tells_what_is_stored(tmp_path):
         (["run", "--dry-run", "--plugin", "none.py"], "none.py cannot be read"),
         (["run", "--dry-run", "--store", "ftp://x"], "only folders and s3://"),
         (["plan", "--study", "digit"], "did you mean 'digits'?"),
-        (["status", "--study", "digits"], "holds no study yet"),
+        (["status", "--study", "digits"], "there is no store at"),
         (["gc", "--store", "none"], "does not exist"),
         (["gc", "--keep", "nothing"], "--keep nothing"),
         (["merge", "none"], "does not exist"),
         (["merge", "none", "--leave-out", "weights,records"], "--leave-out records: must be one of: weights, logs"),
         (["retry", "--store", "none"], "does not exist"),
+        (["status", "--store", "none"], "none"),
+        (["status", "--json", "--store", "none"], "none"),
+        (["verify", "--store", "none"], "none"),
+        (["verify-store", "--store", "none"], "none"),
+        (["transfer", "--store", "none"], "none"),
+        (["diff", "--store", "none"], "none"),
+        (["report", "--store", "none"], "none"),
+        (["site", "none"], "none"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_2(tmp_path, arguments, expected):
     found = run(*arguments, cwd=tmp_path)
     assert found.returncode == 2 and found.stdout == ""
     assert found.stderr.startswith("error: ") and expected in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("words", [("--store", "wrong"), ("--store", "right", "--store", "wrong")])
+def test_a_misspelt_store_leaves_the_tables_that_are_there_alone(tmp_path, words):
+    (tmp_path / "right").mkdir()
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports/tables.csv").write_text("good")
+    found = run("report", *words, "--out", "reports", cwd=tmp_path)
+    assert found.returncode == 2 and len(found.stderr.splitlines()) == 1 and "wrong" in found.stderr
+    assert [path.name for path in (tmp_path / "reports").iterdir()] == ["tables.csv"]
+    assert (tmp_path / "reports/tables.csv").read_text() == "good"
 
 
 @pytest.mark.parametrize("command", [["status"], ["run", "--dry-run"], ["run"], ["evaluate", "--checkpoint", "x"]])

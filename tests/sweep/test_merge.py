@@ -2,14 +2,16 @@
 
 import hashlib
 import os
+import time
 
 import pytest
 from stored import WEIGHTS, evaluation, search, trial, write_trial
 
 from sweep.errors import UserError
-from sweep.store import layout
+from sweep.store import layout, leases
 from sweep.store.base import Store
 from sweep.store.encoding import encode
+from sweep.store.leftovers import delete, delete_dead, leftovers
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
 from sweep.store.opening import open_store
@@ -275,3 +277,60 @@ def test_a_broken_candidate_is_left_out_with_a_warning(tmp_path, target):
     (warning,) = merging.warnings
     assert broken.path in warning and "left out" in warning
     assert target.exists(good.path) and not target.exists(broken.path)
+
+
+def test_gc_and_run_beside_a_merge_delete_nothing_that_it_brings(tmp_path, target, monkeypatch):
+    """Whatever the merge has copied, and however long that took, before the record or the manifest that wants it."""
+    one, cells = fill(tmp_path / "one")
+    one.write_record(
+        CandidateRecord(search="s", trial=cells[0].trial, curve=())
+    )  # pruned there, trained to the end too
+    write, looks = target.write, []
+
+    def clean_and_write(path, data):
+        if layout.kind_at(path):
+            for old in target.paths(layout.TRIALS):
+                os.utime(target.local(old), (time.time() - 7200,) * 2)
+            delete(target, leftovers(target))
+            delete_dead(target)
+            looks.append(path)
+        write(path, data)
+
+    monkeypatch.setattr(target, "write", clean_and_write)
+    merge(target, one)
+    weights = [path for path in one.paths() if path.endswith(layout.WEIGHTS)]
+    assert looks[-1] == layout.manifest("digits") and len(weights) == 12
+    assert [path for path in weights if not target.exists(path)] == []
+    assert target.paths(layout.LEASES) == []
+    monkeypatch.undo()
+    assert leftovers(target)  # after the merge what no study selects is unwanted as ever
+
+
+def test_a_deletion_that_was_agreed_to_before_a_merge_began_spares_checkpoints(tmp_path):
+    one, _ = fill(tmp_path / "one")
+    for path in one.paths(layout.TRIALS):
+        os.utime(one.local(path), (time.time() - 7200,) * 2)
+    unwanted = leftovers(one)
+    weights = [path for path in one.paths() if path.endswith(layout.WEIGHTS)]
+    with leases.take(one, layout.merge_lease("another")):
+        delete(one, unwanted)
+        assert [path for path in weights if not one.exists(path)] == []
+    delete(one, unwanted)
+    assert [path for path in weights if not one.exists(path)] != []
+
+
+def test_merge_leaves_the_journal_of_a_search_that_is_led_here_alone(tmp_path, target):
+    study = Study.load("digits", methods=["sovr"])
+    one = open_store(tmp_path / "one")
+    done = search(study, "sovr", ["done", "done"], status="done", chosen={"M": 20})
+    one.write_record(done)
+    journal = layout.search_journal(done.id)
+    one.write(journal, b"theirs")
+    target.write_record(search(study, "sovr", ["done", "open"]))
+    target.write(journal, b"being written")
+    with leases.take(target, layout.search_lease(done.id)):
+        merge(target, one)
+        assert target.read(journal) == b"being written" and target.search_record(done.id) == done
+    target.write_record(search(study, "sovr", ["done", "open"]))
+    merge(target, one)
+    assert target.read(journal) == b"theirs"

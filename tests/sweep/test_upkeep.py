@@ -39,6 +39,7 @@ def fill(tmp_path):
             store.write(layout.trial_file(cell.trial, layout.RESUME), RESUME)
             store.write_record(evaluation(study, cell))
         write_manifest(store, planned.manifest(study, cells))
+        age(store, *(path for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)))
         return store, study, cells
 
     return made
@@ -137,6 +138,7 @@ def test_gc_keeps_the_weights_of_an_epoch_that_a_study_asks_for(fill, sweep):
     for cell in cells:
         for epoch in (20, 30):
             store.write(layout.weights(cell.trial, f"epoch-{epoch}"), WEIGHTS)
+            age(store, layout.weights(cell.trial, f"epoch-{epoch}"))
     sweep("gc", "--store", store.uri, "--yes")
     kept = {path.rpartition("/")[2] for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)}
     assert kept == {"best_test.safetensors", "epoch-30.safetensors"}
@@ -170,6 +172,26 @@ def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
     assert [store.exists(path) for path in every] == [False, True, True, False, False, False]
 
 
+def test_gc_leaves_young_checkpoints_alone_and_says_so(fill, sweep):
+    """Their record and the manifest that selects them may be about to be written, as by a merge that is going on."""
+    store, _, cells = fill()
+    weights = [path for path in store.paths(layout.TRIALS) if path.endswith(layout.WEIGHTS)]
+    age(store, *weights, seconds=60)
+    _, text = sweep("gc", "--store", store.uri, "--yes")
+    assert "left alone: 8 files" in text and "an hour" in text
+    assert [path for path in weights if not store.exists(path)] == []
+    age(store, *weights)
+    assert "checkpoints that no study selects: 8 files" in sweep("gc", "--store", store.uri, "--yes")[1]
+
+
+def test_gc_names_the_merge_that_it_waits_for(fill, sweep):
+    store, _, _ = fill()
+    with leases.take(store, layout.merge_lease("one"), 30):
+        _, text = sweep("gc", "--store", store.uri, "--yes")
+    assert f"process {os.getpid()}" in text and "merge" in text
+    assert sum(path.endswith(layout.WEIGHTS) for path in store.paths()) == 12
+
+
 def killed_while_writing(path):
     """What a training leaves that is killed while it saves."""
     with replacing(path):
@@ -196,6 +218,7 @@ def test_gc_deletes_what_a_pruned_candidate_left_unless_it_trains_again(fill, sw
         store.delete(layout.trial_record(pruned))
     for pruned in trials[:3]:  # the third was trained to its end by another study
         store.write_record(CandidateRecord(search="s", trial=pruned, curve=()))
+    age(store, *store.paths(layout.TRIALS))
     with leases.take(store, layout.trial_lease(trials[1]), 30):
         assert "files of pruned candidates: 5 files" in sweep("gc", "--store", store.uri, "--keep", "all", "--yes")[1]
     assert [len(store.paths(layout.trial_folder(one))) for one in trials[:3]] == [0, 5, 5]

@@ -358,3 +358,11 @@ def test_weights_after_an_asked_epoch_are_kept_as_they_were(tmp_path: Path) -> N
     assert kept["epoch-3"]["sha256"] == kept["last"]["sha256"] != kept["epoch-2"]["sha256"]
     content = (tmp_path / "longer" / "epoch-2.safetensors").read_bytes()
     assert hashlib.sha256(content).hexdigest() == kept["epoch-2"]["sha256"]
+
+
+def test_no_planted_link_is_followed_when_a_state_is_saved(tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / f".resume.pt.{os.getpid()}.tmp").symlink_to("secret")
+    save_resume(tmp_path / "resume.pt", {"epoch": 1})
+    assert (tmp_path / "secret").read_text() == "mine"
+    assert load_resume(tmp_path / "resume.pt") == {"epoch": 1} and not (tmp_path / "resume.pt").is_symlink()

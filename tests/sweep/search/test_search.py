@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -166,6 +167,36 @@ def test_the_journal_is_complete_after_a_kill_and_opens_in_optuna(memory):
     assert [trial.params for trial in trials] == [c.hyperparameters for c in record.candidates]
     assert [trial.value for trial in trials] == [c.value for c in record.candidates]
     assert {trial.state.name for trial in trials} == {"COMPLETE"}
+
+
+def test_a_journal_that_is_replaced_or_unwritable_changes_no_search(memory, capsys):
+    """Another store's, merged in; a link or lock that cannot be made; a folder in its place."""
+    undisturbed = run(memory / "undisturbed")
+
+    def replaced(folder):
+        shutil.copy(memory / "undisturbed" / "journal.log", folder / "journal.log")
+
+    def cut(folder):
+        (folder / "journal.log").write_bytes(b'{"op_code": 4, "worker')
+
+    def taken(folder):
+        if (folder / "journal.log").is_file():
+            (folder / "journal.log").unlink()
+            (folder / "journal.log").mkdir()
+
+    for number, disturb in enumerate((replaced, cut, taken)):
+        folder = memory / str(number)
+        search = Search(settings(), trial, folder / "journal.log")
+        while not search.finished:
+            search.advance()
+            for candidate, training in search.trainings():
+                search.tell(candidate, training, "done", curve(candidate.hyperparameters, training.seed))
+                if len(search.trainings()) == 2:
+                    disturb(folder)
+        assert stored(search) == undisturbed
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) <= 1 and "Traceback" not in said
+        assert str(folder / "journal.log") in said or disturb is not taken  # Optuna may not notice the others
 
 
 def test_the_grid_is_run_whole_with_the_papers_value_among_it(memory):

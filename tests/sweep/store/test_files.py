@@ -34,3 +34,11 @@ def test_a_name_as_long_as_a_disk_allows_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="n{256}"):
         write_text(tmp_path / ("n" * 256), "text")
     assert len(os.listdir(tmp_path)) == 1
+
+
+def test_no_planted_link_is_followed_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / f".tables.csv.{os.getpid()}.tmp").symlink_to("secret")
+    write_text(tmp_path / "tables.csv", "text")
+    assert (tmp_path / "secret").read_text() == "mine"
+    assert (tmp_path / "tables.csv").read_text() == "text" and not (tmp_path / "tables.csv").is_symlink()

@@ -107,6 +107,14 @@ def test_a_missing_bucket_and_a_dead_service_are_named(endpoint, monkeypatch):
         open_store("s3://results/x?endpoint_override=http://127.0.0.1:9")
 
 
+def test_a_place_in_a_bucket_where_nothing_is_stored_is_no_store(endpoint):
+    address = f"s3://results/misspelt?endpoint_override={endpoint}&region=us-east-1"
+    with pytest.raises(UserError, match="there is no store at s3://results/misspelt"):
+        existing_store(address)
+    open_store(address).write("a", b"")
+    assert existing_store(address).paths() == ["a"]
+
+
 def test_a_folder_with_a_link_outside_is_not_followed(tmp_path):
     (tmp_path / "secret").write_text("x")
     store = open_store(tmp_path / "store")
