@@ -25,6 +25,7 @@ from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
 from sweep.trials.disk import planned_bytes
+from sweep.trials.replacing import replacements
 from sweep.work.damage import set_damaged_weights_aside
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
@@ -48,6 +49,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     _set_broken_aside(store)
     delete_dead(store)
     set_damaged_weights_aside(study, store, planned.stored_cells(study, store))
+    replaced = replacements(study, store)
+    if replaced:
+        print("\n".join(replaced), file=sys.stderr, flush=True)
     note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
@@ -64,7 +68,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
         delete_dead(store)
-    summary.command = options.go_on or command
+    summary.command, summary.replaced = options.go_on or command, replaced
     if options.out is not None and not summary.interrupted:  # whoever stops a sweep is not kept waiting for figures
         summary.written = write_tables(store, options.out, figures=True)
     if options.progress and not summary.interrupted:

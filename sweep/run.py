@@ -84,9 +84,11 @@ def run(
         if dry_run:
             from sweep.trials.cells import stored_cells
             from sweep.trials.outlook import outlook
+            from sweep.trials.replacing import replacements
 
             found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
-            sys.stdout.write(f"{found.json() if as_json else found.text(chosen)}\n")
+            lines = [found.json()] if as_json else [found.text(chosen), *replacements(chosen, opened)]
+            sys.stdout.write("\n".join(lines) + "\n")
             return
     from sweep.engine import run_study
 

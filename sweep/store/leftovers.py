@@ -18,6 +18,7 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
+from sweep.store.replaced import replaced_models
 from trainers.config import CHECKPOINTS
 from trainers.suites import wants_diagnostics
 
@@ -29,7 +30,10 @@ LEASES = "leases that nobody holds"
 
 
 def leftovers(store: Store, *, all_checkpoints: bool = False, broken: bool = False) -> dict[str, list[Entry]]:
-    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is."""
+    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is.
+
+    Reasons that begin with REPLACED hold models that a study had selected once.
+    """
     old = time.time() - LEFTOVER_SECONDS
     found: dict[str, list[Entry]] = defaultdict(list)
     for reason, entry in _of_trials(store, all_checkpoints):
@@ -100,6 +104,7 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
     states, kept, leases = store.trial_states(), _kept_checkpoints(store), held(store)
     candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
     pruned = {layout.short(candidate.trial) for candidate in candidates}
+    replaced = replaced_models(store, store.manifests().values(), kept)
     for entry in store.entries(layout.TRIALS):
         place, name = layout.in_trial(entry.path)
         if layout.trial_lease(place) in leases:
@@ -111,7 +116,7 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
             if name in (layout.RESUME, layout.PROGRESS):
                 yield "resume states of finished trials", entry
             elif name != checkpoint and checkpoint not in kept[place] and not all_checkpoints:
-                yield "checkpoints that no study selects", entry
+                yield replaced.get(place, {}).get(checkpoint, "checkpoints that no study selects"), entry
 
 
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:

@@ -239,7 +239,7 @@ def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch)
     with pytest.raises(UserError, match="not started"):
         run_study(Study.load("cifar10_rn18"), store, RunOptions(out=None))
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    _confirm(Study.load("cifar10_rn18"), store, "python -m sweep.run --study cifar10_rn18")
+    _confirm(Study.load("cifar10_rn18"), store, "python -m sweep.run --study cifar10_rn18", RunOptions())
 
 
 def test_tables_are_written_now_and_then_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):
