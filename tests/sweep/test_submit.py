@@ -379,6 +379,7 @@ def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit
     content = {key: value for key, value in TINY.items() if key != "search"}
     small = {"methods": {"st": {}, "broken": {}}, "seeds": [0], "resources": {"retries": 0}}
     (folder / "tiny.yaml").write_text(yaml.safe_dump({**content, **small}))
+    (folder / "data").mkdir()
     more = ("--store", str(folder / "store"), "--data-dir", str(folder / "data"), "--plugin", "broken.py")
     done = submitted(cluster, "--study", "tiny.yaml", *more)
     assert done.returncode == 1, done.stdout + done.stderr  # one method fails, and the code says so
