@@ -24,7 +24,7 @@ def check_run(study: Study, options: RunOptions) -> None:
     check_loggers(options.loggers)
     if options.address is not None:
         check_address(options.address)
-    if options.out is not None:
+    if options.out not in (None, RunOptions.out):  # a dry run may read where nothing can be written
         _check_out(options.out)
     _check_data_dir(study, options.data_dir)
 
