@@ -45,7 +45,8 @@ class Shared:
         against: str | None = None,
     ) -> Shared:
         before = context.obj if isinstance(context.obj, Shared) else cls()
-        return cls(store or before.store, studies or before.studies, out or before.out, against or before.against)
+        named = list(dict.fromkeys([*(before.studies or []), *(studies or [])])) or None
+        return cls(store or before.store, named, out or before.out, against or before.against)
 
 
 @app.callback(invoke_without_command=True)

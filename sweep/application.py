@@ -15,15 +15,43 @@ from gc import set_threshold
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from sweep.errors import FAILED, INTERRUPTED, MISTAKE, SweepEnded, UserError
+from sweep.repeated import refuse_repeated
 
 NOTHING_LOST = "stopped. Finished work is in the store; the same command goes on from there."
 MESSAGE_CHARACTERS = 20_000
 
 
-class Commands(TyperGroup):
+class Command(TyperCommand):
+    """A command that refuses what is typed twice."""
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        words = list(arguments)
+        rest = super().parse_args(context, arguments)
+        refuse_repeated(self, context, words)
+        return rest
+
+
+class Group(TyperGroup):
+    """Commands with options in common, none of which may be typed twice."""
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        words = list(arguments)
+        rest = super().parse_args(context, arguments)
+        refuse_repeated(self, context, words)
+        return rest
+
+
+class Application(typer.Typer):
+    """Commands and groups of which each is a `Command` or a `Group`."""
+
+    def command(self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any) -> Any:
+        return super().command(name, cls=cls or Command, **options)
+
+
+class Commands(Group):
     """Exit codes: 0 done, 1 something failed, 2 a user's mistake, 130 interrupted."""
 
     def list_commands(self, context: Any) -> list[str]:
@@ -57,11 +85,12 @@ def _end(code: int, message: str) -> None:
     raise typer.Exit(code)
 
 
-def typer_application(**options: Any) -> typer.Typer:
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **options)
+def typer_application(cls: type[Group] = Group, **options: Any) -> typer.Typer:
+    fixed: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+    return Application(cls=cls, **fixed, **options)
 
 
-app = typer_application(cls=Commands, no_args_is_help=True)
+app = typer_application(Commands, no_args_is_help=True)
 
 
 @app.callback()

@@ -25,12 +25,14 @@ from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
 from sweep.trials.disk import planned_bytes
+from sweep.trials.replacing import replacements
 from sweep.work.damage import set_damaged_weights_aside
 from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 
 TABLE_SECONDS = 120.0
 ASK_BYTES = 2 * 10**9
+ASK_HOURS = 4.0  # of devices
 
 
 def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
@@ -49,6 +51,9 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     _set_broken_aside(store)
     delete_dead(store)
     set_damaged_weights_aside(study, store, planned.stored_cells(study, store))
+    replaced = replacements(study, store)
+    if replaced:
+        print("\n".join(replaced), file=sys.stderr, flush=True)
     note = older_note(store, store.trial_looks().values())
     if note:
         print(note, file=sys.stderr, flush=True)
@@ -57,7 +62,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
     else:
         refuse_links(store)
         if not options.yes:
-            _confirm(study, store, command)
+            _confirm(study, store, command, options)
         from reports.papers import load as load_paper  # with scipy, which takes longer than to see that all is there
 
         for paper in study.papers:
@@ -66,7 +71,7 @@ def run_study(study: Study, store: Store, options: RunOptions) -> Summary:
 
         summary = compute(study, store, options, command, Tables(store, options.out).update)
         delete_dead(store)
-    summary.command = options.go_on or command
+    summary.command, summary.replaced = options.go_on or command, replaced
     if options.out is not None and not summary.interrupted:  # whoever stops a sweep is not kept waiting for figures
         summary.written = write_tables(store, options.out, figures=True)
     if options.progress and not summary.interrupted:
@@ -97,10 +102,13 @@ def _all_there(study: Study, store: Store, command: str) -> Summary:
     return Summary(study.name, complete=not failed, all_there=True, failed=failed, store=store.uri)
 
 
-def _confirm(study: Study, store: Store, command: str) -> None:
+def _confirm(study: Study, store: Store, command: str, options: RunOptions) -> None:
     """Ask before days of work, where there is somebody to ask; what fits a laptop just starts."""
+    if not sys.stdin.isatty():
+        _refuse_costly(study, store, command, options)
+        return
     needed = planned_bytes(study, store, 1)
-    if needed < ASK_BYTES or not sys.stdin.isatty():
+    if needed < ASK_BYTES:
         return
     print(
         f"{study.name}: {len(study.methods)} methods x {len(study.seeds)} seeds of {study.train.epochs} epochs, "
@@ -110,6 +118,23 @@ def _confirm(study: Study, store: Store, command: str) -> None:
     )
     if input("Start? [y/N] ").strip().lower() not in ("y", "yes"):
         raise UserError("not started")
+
+
+def _refuse_costly(study: Study, store: Store, command: str, options: RunOptions) -> None:
+    """Refuse many device-hours that nobody was asked about. Takes up to half a minute, for a large study alone."""
+    limit = budget_hours(options.budget)
+    if limit is not None and limit <= ASK_HOURS:
+        return
+    from sweep.cluster.estimate import planned_hours  # with torch and Ray, which the run needs anyway
+
+    hours = planned_hours(study, store, options.address, ASK_HOURS)
+    if hours is None or hours <= ASK_HOURS:
+        return
+    raise UserError(
+        f"{study.name}: by its plan this takes {hours:.3g} device-hours. More than {ASK_HOURS:g} start only after a "
+        f"yes, and there is no terminal to ask at: add --yes, or --budget {ASK_HOURS:g}h.\n"
+        f"What it costs: {commands.plan(command)}"
+    )
 
 
 def is_complete(study: Study, store: Store, retry_failed: bool = False) -> bool:

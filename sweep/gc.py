@@ -20,6 +20,9 @@ def gc(
     store: application.StoreOption = "store",
     keep: Annotated[str, typer.Option(help="Checkpoints kept: selected (what tables show) or all.")] = "selected",
     broken: Annotated[bool, typer.Option("--broken", help="Also broken records that were set aside.")] = False,
+    replaced: Annotated[
+        bool, typer.Option("--replaced", help="Also models of columns that a later run replaced by other settings.")
+    ] = False,
     dry_run: application.DryOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
@@ -30,9 +33,12 @@ def gc(
     """
     from sweep.store.leftovers import delete, left_alone, leftovers, merges
     from sweep.store.opening import existing_store
+    from sweep.store.replaced import REPLACED
 
     if keep not in ("selected", "all"):
         raise UserError(f"--keep {keep}: must be one of: selected, all")
+    if replaced and keep == "all":
+        raise UserError("--keep all keeps the models that --replaced would delete; leave one of them out")
     opened = existing_store(store)
     for line in left_alone(opened, broken):
         sys.stdout.write(f"{line}\n")
@@ -44,6 +50,14 @@ def gc(
         size = listing.size(sum(entry.size for entry in young))
         sys.stdout.write(
             f"left alone: {listing.count(len(young), 'file')}, {size}, of trials that ended less than an hour ago\n"
+        )
+    once_selected = {reason: entries for reason, entries in found.items() if reason.startswith(REPLACED)}
+    if once_selected and not replaced:
+        found = {reason: entries for reason, entries in found.items() if reason not in once_selected}
+        models = [entry for entries in once_selected.values() for entry in entries]
+        held = listing.size(sum(entry.size for entry in models))
+        sys.stdout.write(
+            f"kept: {listing.count(len(models), 'model')} of replaced columns ({held}); --replaced offers them\n"
         )
     for reason, entries in found.items():
         size = listing.size(sum(entry.size for entry in entries))

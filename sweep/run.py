@@ -10,6 +10,7 @@ import typer
 
 from sweep import application, studies
 from sweep.application import app
+from sweep.errors import UserError
 
 
 def _studies() -> str:
@@ -57,21 +58,12 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
 ) -> None:
+    if as_json and not dry_run:
+        raise UserError("--json goes with --dry-run: add that, or read results with 'python -m sweep.status --json'")
     from sweep.bulk import no_collection
+    from sweep.cluster.checks import check_run
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
-
-    with no_collection():
-        chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
-        opened = open_store(store)
-        if dry_run:
-            from sweep.trials.cells import stored_cells
-            from sweep.trials.outlook import outlook
-
-            found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
-            sys.stdout.write(f"{found.json() if as_json else found.text(chosen)}\n")
-            return
-    from sweep.engine import run_study
     from sweep.work.options import RunOptions
 
     options = RunOptions(
@@ -85,6 +77,21 @@ def run(
         verbose=verbose,
         wait_for_nodes=wait_for_nodes,
     )
+    with no_collection():
+        chosen = StudyOptions(study, settings, methods, seeds, plugin, store).load()
+        opened = open_store(store)
+        check_run(chosen, options)
+        if dry_run:
+            from sweep.trials.cells import stored_cells
+            from sweep.trials.outlook import outlook
+            from sweep.trials.replacing import replacements
+
+            found = outlook(chosen, opened, stored_cells(chosen, opened), retry_failed=retry_failed)
+            lines = [found.json()] if as_json else [found.text(chosen), *replacements(chosen, opened)]
+            sys.stdout.write("\n".join(lines) + "\n")
+            return
+    from sweep.engine import run_study
+
     if not run_study(chosen, opened, options).complete:
         raise typer.Exit(application.FAILED)
 

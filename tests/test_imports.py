@@ -10,7 +10,15 @@ NAMES = "application run decide plan status explain new evaluate check submit re
 COMMANDS = (*(f"sweep.{name}" for name in [*NAMES.split(), "verify", "transfer"]), "reports.__main__")
 # Each may import those before it; reports stand aside.
 ORDER = (
-    *(("search_spaces",), ("trainers",), LEAVES, ("sweep.store",), ("sweep.studies",), ("sweep.trials",)),
+    *(
+        ("search_spaces",),
+        ("trainers",),
+        LEAVES,
+        ("sweep.repeated",),
+        ("sweep.store",),
+        ("sweep.studies",),
+        ("sweep.trials",),
+    ),
     *(
         ("sweep.search", "sweep.evaluation"),
         ("sweep.work",),

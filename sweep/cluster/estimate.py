@@ -21,7 +21,7 @@ from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study, searched
 from sweep.trials.candidates import most_candidates
-from sweep.trials.cells import Cell, states
+from sweep.trials.cells import Cell, states, stored_cells
 from sweep.trials.cost import PRUNED_SHARE, budget_hours, selection_passes, steps_of, training_seconds
 from sweep.trials.disk import planned_bytes
 from trainers import registry
@@ -31,6 +31,7 @@ from trainers.passes import forward_operations, step_bytes, step_count
 SHARES = (0.5, PRUNED_SHARE, 1.0)  # of a search's epochs that are trained: at best, as seen, without pruning
 FORWARDS_OF_A_PASS = 2  # its forward, and a backward to the pixels
 GIGABYTES = (8, 11, 16, 24, 32, 40, 48, 80, 141)  # of GPUs that one meets
+SLOW_PACE = 1e10  # floating point operations that a slow core does in a second
 USABLE = 0.9  # of a GPU's memory; the rest is lost between blocks
 
 
@@ -108,6 +109,23 @@ def counted(study: Study, cells: Sequence[Cell], store: Store) -> dict[str, Any]
         "memory": _memory(configs.values()),
         "disk_bytes": planned_bytes(study, store, 1, cells),
     }
+
+
+def planned_hours(study: Study, store: Store, address: str | None, ask_hours: float) -> float | None:
+    """Return the device-hours of the missing work, measured as `sweep.plan` does; None if they cannot be estimated.
+
+    A study that takes less than `ask_hours` at a slow core's pace is only counted, not measured.
+    """
+    cells = stored_cells(study, store)
+    try:
+        hours = counted(study, cells, store)["petaflop"] * 1e15 / SLOW_PACE / 3600
+        if hours > ask_hours:
+            hours = estimate(study, cells, store, address=address)["device_hours"]
+    except UserError:
+        raise
+    except Exception:  # a network of the user's own may not be countable, which is no reason not to train it
+        return None
+    return float(hours)
 
 
 def _scaled(speed: Speed, end: str) -> Speed:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import secrets
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 from sweep.errors import SweepEnded, UserError
 
 PACKAGES = ("sweep", "trainers", "search_spaces", "reports")
+ADDRESS = re.compile(r"(ray://)?([\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}")
 OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go by the store
 IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in what was submitted through its Jobs API
 
@@ -136,13 +138,20 @@ def _processes() -> list[Any]:
     return list(psutil.Process().children(recursive=True))
 
 
-def _join(address: str, options: dict[str, Any]) -> None:
-    import ray
-
+def check_address(address: str) -> None:
+    """Raise UserError for what cannot be the address of a cluster."""
     if address.startswith(("http://", "https://")):
         raise UserError(
             f"--address {address} is a dashboard; use 'python -m sweep.submit --address {address}', or host:6379"
         )
+    if address not in ("auto", "local") and not ADDRESS.fullmatch(address):
+        raise UserError(f"--address {address}: must be auto, or host:port of a Ray cluster such as head:6379")
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    import ray
+
+    check_address(address)
     environment: dict[str, Any] = {"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}
     if IN_A_JOB not in os.environ:
         environment["py_modules"] = [str(Path(__file__).resolve().parents[2] / name) for name in PACKAGES]

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import jinja2
 
+from sweep.cluster.checks import check_wait
 from sweep.commands import option_words, spelled, submitted
 from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
+from sweep.trials.cost import budget_hours
 
 TEMPLATES = Path(__file__).parent / "templates"
 WAIT_SECONDS = 300.0  # for nodes, unless said otherwise
@@ -87,11 +89,13 @@ class SubmitOptions:
         ]
 
     def environment(self) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for item in self.env:
             name, separator, value = item.partition("=")
             if not separator or not name.isidentifier():
                 raise UserError(f"--env {item}: must be NAME=VALUE")
+            if name in found:
+                raise UserError(f"--env {name} is given twice, as {found[name]} and {value}; leave one of them out")
             found[name] = value
         return found
 
@@ -119,6 +123,8 @@ def check(options: SubmitOptions, ways: Sequence[str]) -> None:
     for module in options.modules:
         if not re.fullmatch(r"[\w.+/-]+", module):
             raise UserError(f"--module {module}: must be the name of a module, e.g. cuda/12.4")
+    budget_hours(options.budget)
+    check_wait(options.wait_for_nodes)
     options.sbatch_lines()
     options.study.load()
     options.environment()

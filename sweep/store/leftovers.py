@@ -19,6 +19,7 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
+from sweep.store.replaced import REPLACED, replaced_models
 from trainers.config import CHECKPOINTS
 from trainers.suites import wants_diagnostics
 
@@ -37,12 +38,13 @@ def leftovers(
 
     Weights come before their record, and that before the manifest which selects them: those that may still be wanted
     for their age alone are added to `young`.
+    Reasons that begin with REPLACED hold models that a study had selected once.
     """
     old = time.time() - LEFTOVER_SECONDS
     found: dict[str, list[Entry]] = defaultdict(list)
     spared = [] if young is None else young
     for reason, entry in _of_trials(store, all_checkpoints):
-        is_young = reason in (PRUNED, UNSELECTED) and entry.modified >= old
+        is_young = _may_be_wanted(reason) and entry.modified >= old
         (spared if is_young else found[reason]).append(entry)
     found["shards of finished evaluations"] = _merged_shards(store, old)
     found["counterexamples that no evaluation names"] = _unnamed_counterexamples(store, old)
@@ -90,6 +92,11 @@ def merges(store: Store) -> list[str]:
     return [holder.title for name, holder in held(store).items() if layout.is_merge(name)]
 
 
+def _may_be_wanted(reason: str) -> bool:
+    """Return whether a manifest that is still to come could select such files."""
+    return reason in (PRUNED, UNSELECTED) or reason.startswith(REPLACED)
+
+
 def _is_own(store: Store, path: str) -> bool:
     return not isinstance(store, FolderStore) or store.link_above(path) is None
 
@@ -97,7 +104,7 @@ def _is_own(store: Store, path: str) -> bool:
 def delete(store: Store, found: dict[str, list[Entry]]) -> None:
     """A merge that began after the look, while somebody was asked, may want checkpoints that were unwanted then."""
     for reason, entries in found.items():
-        if reason in (PRUNED, UNSELECTED) and merges(store):
+        if _may_be_wanted(reason) and merges(store):
             continue
         if reason == LEASES:
             delete_abandoned(store, [entry.path for entry in entries])
@@ -155,6 +162,7 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
         return
     candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
     pruned = {layout.short(candidate.trial) for candidate in candidates}
+    replaced = replaced_models(store, store.manifests().values(), kept)
     for entry in store.entries(layout.TRIALS):
         place, name = layout.in_trial(entry.path)
         if layout.trial_lease(place) in leases or not layout.is_trial_file(entry.path):
@@ -166,7 +174,7 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
             if name in (layout.RESUME, layout.PROGRESS):
                 yield "resume states of finished trials", entry
             elif name != checkpoint and checkpoint not in kept[place] and not all_checkpoints:
-                yield UNSELECTED, entry
+                yield replaced.get(place, {}).get(checkpoint, UNSELECTED), entry
 
 
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
+from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.leases import alone
-from sweep.store.records.manifest import Manifest
+from sweep.store.leftovers import selected_checkpoints
+from sweep.store.records.manifest import Manifest, ReplacedColumn
+from sweep.store.replaced import remembered
 
 # What all columns of a study share. A manifest that differs here describes other trials under the same name.
 SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images")
@@ -26,8 +30,39 @@ def _shared(manifest: Manifest) -> dict[str, Any]:
 
 
 def united(before: Manifest | None, now: Manifest) -> Manifest:
-    """`now`, with what `before` has besides: other methods, and other seeds of columns that have not changed."""
-    if before is None or not agree(before, now):
+    """`now`, with what `before` has besides: other methods, and other seeds of columns that have not changed.
+
+    Columns of `before` that are not in it any more are remembered as replaced.
+    """
+    if before is None:
+        return now
+    joined = _joined(before, now)
+    columns = [*before.replaced, *now.replaced, *replaced_columns(before, joined)]
+    return joined.model_copy(update={"replaced": remembered(columns, selected_checkpoints([joined]))})
+
+
+def replaced_columns(before: Manifest, now: Manifest) -> list[ReplacedColumn]:
+    """Return the columns of `before` with models that `now` does not select."""
+    earlier, selected = selected_checkpoints([before]), selected_checkpoints([now])
+    trials: dict[str, list[str]] = defaultdict(list)
+    for cell in before.cells:
+        name = layout.short(cell.trial or "")
+        if cell.trial is not None and earlier[name] - selected.get(name, set()):
+            trials[cell.label].append(cell.trial)
+    return [
+        ReplacedColumn(
+            label=label,
+            config=before.config_by_label[label],
+            trials=tuple(names),
+            checkpoints=tuple(sorted(earlier[layout.short(names[0])])),
+        )
+        for label, names in trials.items()
+        if label in before.config_by_label
+    ]
+
+
+def _joined(before: Manifest, now: Manifest) -> Manifest:
+    if not agree(before, now):
         return now
     configs, earlier = now.config_by_label, before.config_by_label
     here = {(cell.label, cell.seed) for cell in now.cells}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,11 @@ from typing import Any
 from sweep import studies
 from sweep.commands import option_words
 from sweep.errors import UserError
+from sweep.repeated import setting_key
 from sweep.store.opening import existing_store
 from sweep.studies import file as study_file
 from sweep.studies import own
+from sweep.studies.check_search import SEARCHED
 from sweep.studies.model import Study
 
 MOST_SEEDS = 100_000
@@ -41,8 +44,20 @@ class StudyOptions:
 
     def words(self) -> list[str]:
         """As they would be typed."""
-        one = option_words(study=self.study, set=self.settings, plugin=map(str, self.plugins or ()))
+        one = option_words(study=self.study, set=self._typable(), plugin=map(str, self.plugins or ()))
         return [*one, *option_words(methods=self.methods, seeds=self.seeds)]
+
+    def _typable(self) -> list[str]:
+        """The settings without what others or an option replace, which a command line refuses."""
+        settings: list[str] = []
+        for setting in self.settings or ():
+            key = setting_key(setting)
+            settings = [other for other in settings if setting_key(other)[: len(key)] != key]
+            if key == ("methods",) and self.methods is not None:
+                settings += _by_label(setting, parse_names(self.methods))
+            elif key != ("seeds",) or self.seeds is None:
+                settings.append(setting)
+        return settings
 
     def _stored(self) -> Mapping[str, Any] | None:
         """The study as the store has it, where no file and no shipped study has this name."""
@@ -74,7 +89,7 @@ class StudyOptions:
                 file, _, function = absolute.rpartition(":")
                 shutil.copy(file, folder / Path(file).name)
                 absolute = f"{Path(file).name}:{function}"
-            settings.append(f"{key}={absolute}")
+            settings = [*(other for other in settings if setting_key(other) != (key,)), f"{key}={absolute}"]
         return replace(self, settings=settings)
 
 
@@ -85,6 +100,15 @@ def as_in_a_file(stored: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(evaluation, dict) and evaluation.get("attacks"):
         evaluation.pop("suite", None)
     return content
+
+
+def _by_label(setting: str, labels: Sequence[str]) -> list[str]:
+    """`methods={…}` as one setting for each of these labels."""
+    entries = study_file.parse(setting.partition("=")[2], f"--set {setting}")
+    if not isinstance(entries, dict):
+        return [setting]
+    chosen = dict.fromkeys(label if label in entries else label.removesuffix(SEARCHED) for label in labels)
+    return [f"methods.{label}={json.dumps(entries.get(label) or {})}" for label in chosen]
 
 
 def _without_nothing(content: Mapping[str, Any]) -> dict[str, Any]:

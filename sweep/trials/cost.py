@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from sweep.errors import UserError
@@ -67,6 +68,6 @@ def budget_hours(text: str | None) -> float | None:
                 value = float(number) * hours
             except ValueError:
                 continue
-            if value >= 0:
+            if 0 < value < math.inf:
                 return value
-    raise UserError(f"--budget {text}: must be device-hours such as 500h, or 30min, or 2d")
+    raise UserError(f"--budget {text}: must be more than 0 device-hours, such as 500h, or 30min, or 2d")

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from ray.tune.callback import Callback
 
-from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.studies.model import Study
+from sweep.work.options import LOGGERS, check_loggers, not_installed
 from sweep.work.tasks import Task
 
 
@@ -74,7 +74,7 @@ class Curves(Callback):
 class TensorBoard(Curves):
     """In the folder `tensorboard` of the store, or of the driver's working folder where the store is none."""
 
-    package = "tensorboardX"
+    package = LOGGERS["tensorboard"]
 
     def open(self, name: str, task: Task) -> Any:
         from tensorboardX import SummaryWriter
@@ -93,7 +93,7 @@ class TensorBoard(Curves):
 class Wandb(Curves):
     """The project is robustsweep unless WANDB_PROJECT says otherwise; local files are in `<store>/wandb`."""
 
-    package = "wandb"
+    package = LOGGERS["wandb"]
 
     def open(self, name: str, task: Task) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class Wandb(Curves):
 class MLflow(Curves):
     """At MLFLOW_TRACKING_URI, or in `<store>/mlflow.db`. The experiment is the study."""
 
-    package = "mlflow"
+    package = LOGGERS["mlflow"]
 
     def open(self, name: str, task: Task) -> Any:
         client = self._client()
@@ -167,13 +167,11 @@ def curve_values(result: Mapping[str, Any]) -> dict[str, float]:
 
 def callbacks(names: Sequence[str], study: Study, store: Store) -> list[Callback]:
     """What is unknown or not installed is refused before anything starts."""
-    unknown = [name for name in names if name not in KINDS]
-    if unknown:
-        raise UserError(f"unknown logger {', '.join(unknown)}; known: {', '.join(KINDS)}, none")
+    check_loggers(names)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     for name in names:
         try:
             importlib.import_module(KINDS[name].package)
         except ImportError:
-            raise UserError(f"logger {name} is not installed: pip install 'robustsweep[{name}]'") from None
+            raise not_installed(name) from None
     return [KINDS[name](store.local("") or Path.cwd(), study.name) for name in names]

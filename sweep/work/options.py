@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from sweep.errors import UserError
+
+# The package of each logger.
+LOGGERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Raise UserError for loggers that are unknown or not installed, without loading them."""
+    unknown = [name for name in names if name not in LOGGERS]
+    if unknown:
+        raise UserError(f"unknown logger {', '.join(unknown)}; known: {', '.join(LOGGERS)}, none")
+    for name in names:
+        package = LOGGERS[name]
+        if package not in sys.modules and importlib.util.find_spec(package) is None:
+            raise not_installed(name)
+
+
+def not_installed(logger: str) -> UserError:
+    return UserError(f"logger {logger} is not installed: pip install 'robustsweep[{logger}]'")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Summary:
     device_use: float | None = None
     budget_reached: bool = False
     budget: tuple[float, float] | None = None  # device-hours used by all runs, and allowed
+    replaced: list[str] = field(default_factory=list)  # columns of earlier settings, in words
     bad_nodes: dict[str, str] = field(default_factory=dict)  # machines that got no more work, and why
     written: list[Path] = field(default_factory=list)
     store: str = ""
@@ -53,6 +54,7 @@ class Summary:
             did = ", ".join(found) or "nothing"
             use = f", devices {self.device_use:.0%} busy" if self.device_use is not None else ""
             lines.append(f"{self.study}: {did} in {duration(self.seconds)} ({self.device_hours:.2f} device-hours{use})")
+        lines += self.replaced
         for failure in self.failed:
             lines += _failure(failure)
         lines += [f"node {host} got no more work: {fault}" for host, fault in self.bad_nodes.items()]

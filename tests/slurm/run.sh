@@ -124,6 +124,7 @@ sinfo
 say "the generated file, on two nodes"
 cd "$work/job"
 cp "$root/tests/slurm/study.yaml" study.yaml
+mkdir -p data
 python -m sweep.submit --slurm job.sbatch --study study.yaml --store "$work/job/store" --data-dir "$work/job/data" \
   --nodes 2 --cpus-per-node 2 --time 30:00 --folder "$work/job" --venv "$root/.venv" \
   --env PYTHONPATH="$root"

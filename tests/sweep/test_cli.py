@@ -221,6 +221,8 @@ def test_run_hands_its_options_to_the_engine(monkeypatch, tmp_path):
         return Outcome()
 
     monkeypatch.setattr("sweep.engine.run_study", run_study)
+    monkeypatch.setattr("sweep.cluster.checks.check_loggers", lambda names: None)  # neither need be installed
+    (tmp_path / "d").mkdir()
     with pytest.raises(SystemExit) as caught:
         cli.main(
             f"run --methods at --seeds 5 --data-dir {tmp_path}/d --store {tmp_path}/s --address auto --yes "

@@ -17,11 +17,13 @@ from sweep import engine
 from sweep.engine import Tables, _confirm, is_complete, run_study
 from sweep.errors import UserError
 from sweep.store import layout
+from sweep.store.encoding import encode
 from sweep.store.holders import held
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.search import SearchRecord
 from sweep.store.records.trial import TrialRecord
+from sweep.store.usage import Usage
 from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from tests import records as made
@@ -220,7 +222,10 @@ def test_two_drivers_on_one_store_share_the_work(undisturbed, tmp_path):
 
 def test_a_budget_that_is_used_up_starts_nothing(tmp_path):
     study = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0])
-    summary = run_study(study, open_store(tmp_path / "store"), RunOptions(data_dir=tmp_path, out=None, budget="0h"))
+    store = open_store(tmp_path / "store")
+    note = Usage(driver="earlier", device_seconds=3600)
+    store.write(layout.usage(study.name, note.driver), encode(note.model_dump()))
+    summary = run_study(study, store, RunOptions(data_dir=tmp_path, out=None, budget="1h"))
     assert summary.budget_reached and not summary.complete and not summary.interrupted
     assert summary.done == {} and "budget is used up" in summary.text()
     assert not is_complete(study, open_store(tmp_path / "store"))
@@ -230,11 +235,11 @@ def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch)
     store = open_store(tmp_path / "store")
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.setattr("builtins.input", lambda _: "n")
-    _confirm(tiny(tmp_path), store, "python -m sweep.run --study tiny")
+    _confirm(tiny(tmp_path), store, "python -m sweep.run --study tiny", RunOptions())
     with pytest.raises(UserError, match="not started"):
         run_study(Study.load("cifar10_rn18"), store, RunOptions(out=None))
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    _confirm(Study.load("cifar10_rn18"), store, "python -m sweep.run --study cifar10_rn18")
+    _confirm(Study.load("cifar10_rn18"), store, "python -m sweep.run --study cifar10_rn18", RunOptions())
 
 
 def test_tables_are_written_now_and_then_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):

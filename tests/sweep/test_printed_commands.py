@@ -52,6 +52,7 @@ def told(tmp_path_factory):
         patch.chdir(folder)
         (folder / "mine.yaml").write_text(STUDY)
         (folder / "mine").mkdir()  # a folder of the study's name hides nothing
+        (folder / "my data").mkdir()
         (folder / "twice.py").write_text(PLUGIN)
         store = open_store("runs/a b")
         study = StudyOptions("mine", ["train.epochs=7"], None, None, ["twice.py"]).load()

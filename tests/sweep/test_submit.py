@@ -264,6 +264,9 @@ def test_options_of_sbatch_modules_and_an_array_are_in_the_file(write, tmp_path)
         (["--slurm", "f", "--store", "here"], "absolute path"),
         (["--slurm", "f", "--store", "/s", "--study", "digitz"], "digits"),
         (["--slurm", "f", "--store", "/s", "--env", "X"], "NAME=VALUE"),
+        (["--slurm", "f", "--store", "/s", "--env", "A=1", "--env", "A=2"], "--env A"),
+        (["--slurm", "f", "--store", "/s", "--budget", "5x"], "--budget 5x"),
+        (["--slurm", "f", "--store", "/s", "--wait-for-nodes", "inf"], "--wait-for-nodes inf"),
         (["--slurm", "f", "--store", "/s", "--nodes", "0"], "at least 1"),
         (["--slurm", "f", "--store", "/s", "--out", "here"], "absolute path"),
         (["--slurm", "f", "--store", "/s", "--array", "2", "--nodes", "3"], "one node"),
@@ -376,6 +379,7 @@ def test_a_study_submitted_with_the_token_runs_to_its_records_and_gives_its_exit
     content = {key: value for key, value in TINY.items() if key != "search"}
     small = {"methods": {"st": {}, "broken": {}}, "seeds": [0], "resources": {"retries": 0}}
     (folder / "tiny.yaml").write_text(yaml.safe_dump({**content, **small}))
+    (folder / "data").mkdir()
     more = ("--store", str(folder / "store"), "--data-dir", str(folder / "data"), "--plugin", "broken.py")
     done = submitted(cluster, "--study", "tiny.yaml", *more)
     assert done.returncode == 1, done.stdout + done.stderr  # one method fails, and the code says so

@@ -52,6 +52,15 @@ class PlannedEvaluation(Part):
         return self.diagnostics or suites.wants_diagnostics(self.suite)
 
 
+class ReplacedColumn(Part):
+    """A column as a study had it before a run with other settings took its place. Its models may still be there."""
+
+    label: str
+    config: TrialConfig  # the seed aside
+    trials: tuple[TrialName, ...]
+    checkpoints: tuple[str, ...]  # that the study selected then
+
+
 _PARTS: dict[str, type[BaseModel]] = {"recipe": Recipe, "selection": Selection}
 
 
@@ -97,6 +106,7 @@ class Manifest(Record):
     inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
     displays: dict[str, str] = {}  # how its data set and network are written
     command: str | None = None  # that ran it last
+    replaced: tuple[ReplacedColumn, ...] = ()
 
     @property
     def path(self) -> str:

@@ -63,6 +63,6 @@ def test_steps_are_epochs_too(config):
 def test_budgets_are_read_in_hours_minutes_and_days():
     assert budget_hours("500h") == 500 and budget_hours("30min") == 0.5 and budget_hours("2d") == 48
     assert budget_hours("1.5") == 1.5 and budget_hours(None) is None
-    for wrong in ("soon", "-1h", "h"):
+    for wrong in ("soon", "-1h", "h", "0", "0min", "nan", "inf", "5x"):
         with pytest.raises(UserError, match="--budget"):
             budget_hours(wrong)
