@@ -16,6 +16,7 @@ from sweep.store.opening import existing_store
 from sweep.studies import file as study_file
 from sweep.studies import own
 from sweep.studies.model import Study
+from trainers import registry
 
 MOST_SEEDS = 100_000
 
@@ -73,6 +74,9 @@ class StudyOptions:
             if key == "model":
                 file, _, function = absolute.rpartition(":")
                 shutil.copy(file, folder / Path(file).name)
+                self.load()  # records what belongs to the file
+                if code := registry.code_of(f"{Path(file).name}:{function}"):
+                    code.copy_to(folder)
                 absolute = f"{Path(file).name}:{function}"
             settings.append(f"{key}={absolute}")
         return replace(self, settings=settings)
