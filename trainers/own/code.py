@@ -415,8 +415,17 @@ def _imported(source: str, package: str) -> Iterator[str]:
 
 
 def _copies(files: Mapping[str, File], folder: str | None) -> str:
-    """Return the root of a tree with the files at their paths; nothing where this machine has them all as recorded."""
-    if all(os.path.isfile(path) and _sha256_at(path) == file.sha256 for path, file in files.items()):
+    """Return the root of a tree with the files at their paths: what was sent is used even where it is there too.
+
+    Files that are too large to be sent are linked; nothing is returned where there are no others.
+    """
+    for path, file in files.items():
+        if file.content is None and _sha256_at(path) != file.sha256:
+            raise ValueError(
+                f"{path} is absent or another file here than where the study was read (sha256 {file.sha256[:16]}…); "
+                f"larger than {MOST_SENT_BYTES // 1_000_000} MB, it is not sent: give every node the same file there"
+            )
+    if all(file.content is None for file in files.values()):
         return ""
     digest = hashlib.sha256(json.dumps(sorted((path, file.sha256) for path, file in files.items())).encode())
     root = cache.default_root() / "files" / digest.hexdigest()
@@ -443,13 +452,8 @@ def _copy(path: str, file: File, root: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if file.content is not None:
         target.write_bytes(base64.b64decode(file.content))
-        return
-    if not os.path.isfile(path) or _sha256_at(path) != file.sha256:
-        raise ValueError(
-            f"{path} is absent or another file here than where the study was read (sha256 {file.sha256[:16]}…); it is "
-            f"larger than {MOST_SENT_BYTES // 1_000_000} MB and is not sent along: give every node the same file there"
-        )
-    target.symlink_to(path)
+    else:
+        target.symlink_to(path)
 
 
 def _read(path: str) -> File:
