@@ -14,6 +14,7 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -24,9 +25,10 @@ from trainers import user_file
 from trainers.attack import EvaluationAttack
 from trainers.dataset import DataSource
 from trainers.method import Method, declaration_faults
-from trainers.network import Architecture
+from trainers.network import Architecture, Shape
 from trainers.own import dataset as own_dataset
 from trainers.own import network as own_network
+from trainers.own.code import Code
 from trainers.spelling import nearest
 from trainers.wrapper import Wrapper
 
@@ -88,6 +90,8 @@ WRAPPERS: Registry[type[Wrapper]] = Registry("wrapper", "wrappers", Wrapper)
 PLUGGABLE: tuple[Registry[Any], ...] = (METHODS, NETWORKS, DATASETS, ATTACKS)
 
 _sources: dict[str, str] = {}
+_codes: dict[str, Code] = {}
+_MANY = '{"modules and files": '  # begins the text of a plug-in that is more than its file
 _sha256: dict[str, str] = {}
 
 
@@ -95,14 +99,14 @@ def load_plugin(path: str | Path) -> str:
     """Makes what the file defines known under the file's name, and gives that name."""
     path, where = Path(path), f"plug-in {path}"
     content = user_file.read(path, where)
-    name = load_source(path.stem, user_file.text_of(content, where), file=str(path))
+    name = load_source(path.stem, user_file.text_of(content, where), file=str(path), recording=True)
     _sha256[name] = hashlib.sha256(content).hexdigest()
     return name
 
 
 def load_network(text: str, folder: Path) -> str:
     """Makes `my_net.py:build` known, a relative path beginning in the folder, and gives the name that it has here."""
-    return load_source(*own_network.read(text, folder))
+    return load_source(*own_network.read(text, folder), recording=True)
 
 
 def load_dataset(text: str, folder: Path) -> str:
@@ -110,37 +114,52 @@ def load_dataset(text: str, folder: Path) -> str:
     return load_source(*own_dataset.read(text, folder))
 
 
-def load_source(name: str, source: str, *, file: str | None = None) -> str:
-    """The same from the file's text; loading an equal text again changes nothing."""
-    if _sources.get(name) == source:
-        return name
+def load_source(name: str, source: str, *, file: str | None = None, recording: bool = False) -> str:
+    """The same from the file's text; loading an equal text again changes nothing.
+
+    Where the user's command runs it is `recording` which other files belong to it; `sources` has them in its text.
+    """
+    if name in _sources and source in (_sources[name], _text(name)):
+        changed = _codes[name].changed() if recording and name in _codes else None
+        if changed is None:
+            return name
+        raise ValueError(f"{name}: {changed}, which belongs to it, has changed since this process read it; start anew")
     if ":" in name:
-        return _load_own(name, source)
+        return _load_own(name, source, recording)
+    text = source
+    received: dict[str, Any] | None = None if recording else {}
+    if source.startswith(_MANY):
+        content = json.loads(source)
+        source, file, received = content["source"], content["file"], content["modules and files"]
     file = file or f"{name}.py"
     where = f"plug-in {file}"
     if fault := _naming_fault(name):
         raise ValueError(f"{where}: {fault}; rename the file")
     if any(name in registry.names() for registry in PLUGGABLE):
         raise ValueError(f"{where}: another plug-in is already named {name!r}; rename one of the files")
-    module = user_file.run(source, file, f"robustsweep_plugin_{name}", where)
+    code = Code(file, source, received)
+    module = code.run(f"robustsweep_plugin_{name}", where)
     try:
         registry = _registry_of(module, where)
-        registry.loaded[name] = registry.thing_in(module, name, where)
+        thing = registry.thing_in(module, name, where)
     except ValueError:
         del sys.modules[module.__name__]
         raise
-    _sources[name] = source
+    registry.loaded[name] = replace(thing, build=code.tracked(thing.build)) if registry is NETWORKS else thing
+    _sources[name], _codes[name] = text, code
     return name
 
 
-def _load_own(name: str, text: str) -> str:
+def _load_own(name: str, text: str, recording: bool = False) -> str:
     content = json.loads(text)
     if name in _sources:
         raise ValueError(
             f"{content['noun']} {name}: another one of that name was loaded by this process; rename one, or start anew"
         )
     if content["noun"] == own_network.NOUN:
-        NETWORKS.loaded[name], _sha256[name] = own_network.architecture(name, content)
+        received = None if recording else content.get("modules and files", {})
+        code = Code(content["file"], content["source"], received)
+        NETWORKS.loaded[name], _codes[name] = own_network.architecture(name, code), code
     else:
         DATASETS.loaded[name], _sha256[name] = own_dataset.source(name, content)
     _sources[name] = text
@@ -148,8 +167,23 @@ def _load_own(name: str, text: str) -> str:
 
 
 def sources() -> dict[str, str]:
-    """Name and text of every file of a user loaded here, for workers to load."""
-    return dict(_sources)
+    """Name and text of every file of a user loaded here, with what belongs to it, for workers to load."""
+    return {name: _text(name) for name in _sources}
+
+
+def _text(name: str) -> str:
+    code = _codes.get(name)
+    content = None if code is None or code.fixed else code.content()
+    if code is None or not content:
+        return _sources[name]
+    if ":" in name:
+        return json.dumps({**json.loads(_sources[name]), "modules and files": content}, sort_keys=True)
+    return json.dumps({"modules and files": content, "file": code.file, "source": code.source})
+
+
+def code_of(name: str) -> Code | None:
+    """The file behind a plug-in or a network of a user's own, with what belongs to it."""
+    return _codes.get(name)
 
 
 def load_sources(texts: Mapping[str, str]) -> None:
@@ -160,9 +194,27 @@ def load_sources(texts: Mapping[str, str]) -> None:
 
 def fingerprint(method: str, model: str, dataset: str) -> str | None:
     """Of the things among them that are not ours: the SHA-256 of one, or one hash of several."""
+    if model in _codes:
+        facts = DATASETS.get(dataset).facts
+        record_build(model, facts.classes, facts.shape)
     things = ((METHODS, method), (NETWORKS, model), (DATASETS, dataset))
     found = [sha256 for sha256 in (sha256_of(*thing) for thing in things) if sha256]
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if len(found) > 1 else found[0] if found else None
+
+
+def record_build(model: str, classes: int, shape: Shape) -> None:
+    """Build a user's network once for such images, so that what it opens belongs to its hash."""
+    code = _codes.get(model)
+    if code is None or code.fixed or model not in NETWORKS.loaded:
+        return
+    if (classes, tuple(shape)) in code.built:
+        return
+    import torch
+
+    # One that cannot be built is refused with its reason where it is tried.
+    with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
+        NETWORKS.get(model).build(classes, shape, None, None)
+    code.built.add((classes, tuple(shape)))
 
 
 def forget(name: str) -> None:
@@ -170,13 +222,17 @@ def forget(name: str) -> None:
     for registry in PLUGGABLE:
         registry.loaded.pop(name, None)
     _sources.pop(name, None)
+    _codes.pop(name, None)
     sys.modules.pop(f"robustsweep_plugin_{name}", None)
 
 
 def sha256_of(registry: Registry[Any], name: str) -> str | None:
     """Of the file that defines a thing, with the name and version of its package where it has one; None for ours."""
     if name in _sources and name in registry.loaded:
-        return _sha256.get(name)
+        code = _codes.get(name)
+        if code is None or (code.fixed and ":" not in name):
+            return _sha256.get(name)
+        return code.sha256(_sha256.get(name))
     point = announced(registry).get(name)
     if point is None:
         return None

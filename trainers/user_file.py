@@ -32,10 +32,13 @@ def text_of(content: bytes, where: str) -> str:
         raise ValueError(f"{where} cannot be read: {error}") from None
 
 
-def run(source: str, file: str, name: str, where: str) -> ModuleType:
-    """The file as a module; whatever it raises becomes one message about it, with the line that raised."""
+def run(source: str, file: str, name: str, where: str, package: str | None = None) -> ModuleType:
+    """The file as a module; whatever it raises becomes one message about it, with the line that raised.
+
+    Relative imports begin in `package`.
+    """
     module = ModuleType(name)
-    module.__file__ = file
+    module.__file__, module.__package__ = file, package
     sys.modules[name] = module  # dataclasses look their module up
     try:
         # Standard output belongs to the command, which may be writing JSON.

@@ -21,6 +21,7 @@ from sweep.cluster.submission import SubmitOptions
 from sweep.commands import VARIABLE, option_words, spelled, submitted
 from sweep.errors import UserError
 from sweep.studies.options import StudyOptions
+from trainers import registry
 
 DEFAULT_TOKEN = "~/.ray/auth_token"  # where Ray itself looks
 POLL_SECONDS = 1.0
@@ -64,6 +65,8 @@ def stage(options: StudyOptions, folder: Path) -> tuple[str, list[str]]:
         target = folder / "plugins" / str(number) / Path(plugin).name
         target.parent.mkdir(parents=True)
         shutil.copy(plugin, target)
+        if code := registry.code_of(Path(plugin).stem):
+            code.copy_to(target.parent)
         plugins.append(str(target.relative_to(folder)))
     return study, plugins
 

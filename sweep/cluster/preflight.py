@@ -167,8 +167,11 @@ def probe(
     facts.store = _store_fault(store_uri, mark)
     if gpus:
         facts.gpus = examine_gpus(gpus)
-    for name, source in (plugins or {}).items():
-        registry.load_source(name, source)
+    try:
+        registry.load_sources(plugins or {})
+    except ValueError as fault:  # a file of the user's that is absent here, or another one
+        facts.data = str(fault)
+        return facts
     try:
         bundle = data.load(dataset, data_dir, download=download)
         for wrapper in wrappers:

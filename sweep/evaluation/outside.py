@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -21,8 +23,10 @@ from trainers import models, user_file
 from trainers.data import dataset_facts
 from trainers.evaluate import ready
 from trainers.network import Architecture
+from trainers.own.code import Code
 
 _WRAPPINGS = ("state_dict", "model", "net", "model_state_dict")
+_FACTORIES: dict[str, tuple[bytes, Code, Any]] = {}
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
@@ -105,15 +109,35 @@ def _network(outside: Outside) -> Any:
 
 def _made_by_factory(text: str, *given: Any) -> Any:
     """The user's own network: an Architecture, or a function of as many of (classes, shape, mean, std) as it takes."""
-    found = user_file.attribute(text, "model factory")
+    code, found = _factory(text)
     function = found.build if isinstance(found, Architecture) else found
     try:
-        model = function(*given[: len(inspect.signature(function).parameters)])
+        with code.active():
+            model = function(*given[: len(inspect.signature(function).parameters)])
     except Exception as fault:
         raise UserError(f"{text} failed: {type(fault).__name__}: {fault}") from fault
     if not isinstance(model, nn.Module):
         raise UserError(f"{text} returned {type(model).__name__}, not a torch.nn.Module")
     return model
+
+
+def _factory(text: str) -> tuple[Code, Any]:
+    """The file and what it calls by the name of `factory.py:function`."""
+    path, _, name = text.rpartition(":")
+    file, where = Path(os.path.expanduser(path)), f"model factory {path}"
+    content = user_file.read(file, where)
+    if text not in _FACTORIES or _FACTORIES[text][0] != content or _FACTORIES[text][1].changed():
+        code = Code(str(file), user_file.text_of(content, where))
+        found = user_file.named(code.run(f"robustsweep_file_{file.stem}", where), name, where)
+        _FACTORIES[text] = content, code, found
+    return _FACTORIES[text][1:]
+
+
+def factory_sha256(outside: Outside) -> str:
+    """The hash of the factory's file, with the local modules that it imports and the files that it opens."""
+    _network(outside)
+    content, code, _ = _FACTORIES[outside.model]
+    return code.sha256(hashlib.sha256(content).hexdigest())
 
 
 def _without_wrappings(weights: dict[str, Any], wanted: set[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation, evaluation
 from sweep.evaluation.checkpoints import data_set, trial_data_sha256, trial_parts
-from sweep.evaluation.outside import Outside, outside_parts
+from sweep.evaluation.outside import Outside, factory_sha256, outside_parts
 from sweep.store.base import Store
 from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
@@ -225,6 +225,8 @@ def _digest(path: Path, outside: Outside) -> str:
         "numerics": NUMERICS_VERSION,
     }
     try:
+        facts_of_images = dataset_facts(outside.dataset)
+        registry.record_build(outside.model, facts_of_images.classes, facts_of_images.shape)
         images = registry.sha256_of(registry.DATASETS, outside.dataset)
         network = registry.sha256_of(registry.NETWORKS, outside.model)
     except ValueError as fault:  # an installed plug-in that does not load
@@ -235,5 +237,5 @@ def _digest(path: Path, outside: Outside) -> str:
         factory = Path(os.path.expanduser(file))
         if not factory.is_file():
             raise UserError(f"model factory {factory} does not exist")
-        facts |= {"factory": hashlib.sha256(factory.read_bytes()).hexdigest(), "model": function}
+        facts |= {"factory": factory_sha256(outside), "model": function}
     return hashlib.sha256(path.read_bytes() + json.dumps(facts, sort_keys=True).encode()).hexdigest()

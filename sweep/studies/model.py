@@ -101,6 +101,8 @@ class Study(Strict):
         content = study_file.read(path) if written is None else dict(written)
         as_written, overrides = dict(content), list(overrides)
         study_file.override(content, overrides)
+        if written is not None:
+            own.require_code_from_user(content, overrides, path.name)
         content.pop("margins", None)  # always recorded; files of earlier versions ask for it
         content.setdefault("name", re.sub(r"[^\w-]", "_", path.stem))
         if isinstance(content.get("papers"), list):

@@ -19,6 +19,7 @@ from sweep.studies import file as study_file
 from sweep.studies import own
 from sweep.studies.check_search import SEARCHED
 from sweep.studies.model import Study
+from trainers import registry
 
 MOST_SEEDS = 100_000
 
@@ -88,6 +89,9 @@ class StudyOptions:
             if key == "model":
                 file, _, function = absolute.rpartition(":")
                 shutil.copy(file, folder / Path(file).name)
+                self.load()  # records what belongs to the file
+                if code := registry.code_of(f"{Path(file).name}:{function}"):
+                    code.copy_to(folder)
                 absolute = f"{Path(file).name}:{function}"
             settings = [*(other for other in settings if setting_key(other) != (key,)), f"{key}={absolute}"]
         return replace(self, settings=settings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweep.commands import option_words
 from sweep.errors import UserError
 from sweep.studies.file import Fault
 from trainers import registry, user_file
@@ -21,6 +22,24 @@ OWN: dict[str, tuple[Callable[[str], bool], Callable[[str, Path], str]]] = {
 
 def own_names(content: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key in OWN if isinstance(value := content.get(key), str) and OWN[key][0](value)}
+
+
+def require_code_from_user(content: Mapping[str, Any], settings: Iterable[str], study: str) -> None:
+    """Refuse code that only the store's manifest names: a store may come from anyone, and loading one runs no code."""
+    typed = {setting.partition("=")[0].strip() for setting in settings}
+    names = own_names(content)
+    code = {
+        key: value for key, value in names.items() if key not in typed and not value.startswith(("folder:", "npz:"))
+    }
+    if not code:
+        return
+    named = ", ".join(f"{key} = {value!r}" for key, value in code.items())
+    words = " ".join(option_words(set=[f"{key}={value}" for key, value in code.items()]))
+    raise UserError(
+        f"study {study!r} has no file here, and the store's manifest names code: {named}. Code is run only where a "
+        f"study file or the command line names it. If you trust the file, add {words}; or give the study's own file: "
+        "--study FILE.yaml"
+    )
 
 
 def base_of(key: str, value: str, written: Mapping[str, Any], folder: Path) -> Path:

@@ -7,18 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load, save_file
 from test_engine import outcome, records, wait_for
 from tiny_study import tiny
 
+from sweep.cluster import preflight
 from sweep.engine import run_study
+from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
+from sweep.studies.model import Study
 from sweep.work.options import RunOptions
 from tests.chaos.loop import compute_here
-from tests.own_files import write_study, write_user_files
+from tests.own_files import STUDY, write_study, write_user_files
 from tests.patience import patience
 
 ROOT = Path(__file__).parents[2]
+SHAPES = {"0.weight": (4, 1, 3, 3), "0.bias": (4,), "3.weight": (3, 36), "3.bias": (3,)}  # of tests.own_files.NETWORK
 FAST_HEALTH_CHECKS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -109,3 +115,34 @@ def test_an_own_network_and_an_own_data_set_are_trained_and_attacked_on_two_node
     assert [(one.config.model, one.config.dataset) for one in found] == [("my_net.py:build", "folder:pets")] * 2
     table = (tmp_path / "reports/tables.md").read_text()
     assert "pets, my\\_net" in table and "Clean" in table
+
+
+@pytest.mark.timeout(300)
+def test_modules_and_weights_of_an_own_network_reach_nodes_that_do_not_have_them(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTSWEEP_CACHE", str(tmp_path / "cache"))
+    home = write_user_files(tmp_path / "user")
+    (home / "warm.py").write_text(
+        "from pathlib import Path\nfrom safetensors.torch import load_file\nfrom .my_net import build as base\n\n\n"
+        "def build(classes, shape):\n    model = base(classes, shape)\n"
+        "    model.load_state_dict(load_file(Path(__file__).parent / 'w.safetensors'))\n    return model\n"
+    )
+    weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    save_file(weights, home / "w.safetensors")
+    write_study(home, model="warm.py:build", dataset="npz:bars.npz", train={**STUDY["train"], "learning_rate": 1e-9})
+    checked = preflight.disk_faults
+
+    def without_files(*arguments):
+        """The last check before workers start: from here on no process finds the files where they were."""
+        faults = checked(*arguments)
+        for name in ("warm.py", "my_net.py", "w.safetensors"):
+            (home / name).unlink()
+        return faults
+
+    monkeypatch.setattr(preflight, "disk_faults", without_files)
+    store = open_store(tmp_path / "store")
+    options = RunOptions(address=cluster.address, data_dir=tmp_path, out=None, yes=True, progress=False)
+    assert run_study(Study.load(home / "mine.yaml"), store, options).complete
+    (record,) = store.records(TrialRecord, store.record_paths(TrialRecord))
+    assert record.status == "done"
+    trained = load(store.read(layout.weights(record.trial, "last")))
+    assert all(value.abs().max() < 1e-6 for value in trained.values()), "training began with the weights of the file"

@@ -27,7 +27,9 @@ def misfit_of(name: str, classes: int, shape: Shape) -> str | None:
     fault = shape_fault(name, shape)
     if fault or name in registry.NETWORKS.shipped:
         return fault
-    return _tried(name, classes, shape, registry.sha256_of(registry.NETWORKS, name))
+    fault = _tried(name, classes, shape, registry.sha256_of(registry.NETWORKS, name))
+    registry.record_build(name, classes, shape)  # where an earlier try was remembered
+    return fault
 
 
 @cache

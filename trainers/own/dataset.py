@@ -15,10 +15,12 @@ from trainers import user_file
 from trainers.dataset import DataMissing, DataSource, Parts
 from trainers.own import arrays, cache
 from trainers.own import folder as images
+from trainers.own.code import Code
 from trainers.own.opened import opened_files
 
 NOUN = "data set"
 ORIGIN = ("kind", "path", "side", "function", "source")  # what says how to decode
+MODULES = "modules and files"  # the same, of a file that imports local modules
 
 
 def is_own(text: str) -> bool:
@@ -29,7 +31,12 @@ def read(text: str, folder: Path) -> tuple[str, str]:
     """The data set's name and the text that makes it known in any process. Decodes it where no cache holds it."""
     origin, name = _origin(text, folder)
     root = cache.default_root()
-    found = _entry(origin, root)
+    code = None
+    if origin["kind"] == "file":
+        code = Code(origin["path"], origin["source"], files=False)
+        if content := code.content():
+            origin[MODULES] = content
+    found = _entry(origin, root, code)
     content = {"noun": NOUN, **origin, "cache": str(root), "facts": asdict(found.facts), "sha256": found.sha256}
     return name, json.dumps(content, sort_keys=True)
 
@@ -67,9 +74,10 @@ def _origin(text: str, folder: Path) -> tuple[dict[str, Any], str]:
     return dict(zip(ORIGIN, (kind, str(path), side, function, code), strict=True)), name
 
 
-def _entry(origin: dict[str, Any], root: Path) -> cache.Entry:
-    key = cache.key_of({name: origin[name] for name in ORIGIN})
-    return cache.entry(root, key, partial(_stamp, origin), partial(_reading, origin))
+def _entry(origin: dict[str, Any], root: Path, code: Code | None = None) -> cache.Entry:
+    """`code` is the file's own where the study is read; elsewhere what was received of it is used."""
+    key = cache.key_of({name: origin[name] for name in (*ORIGIN, MODULES) if name in origin})
+    return cache.entry(root, key, partial(_stamp, origin), partial(_reading, origin, code))
 
 
 def _stamp(origin: dict[str, Any], watched: tuple[str, ...]) -> str:
@@ -79,23 +87,25 @@ def _stamp(origin: dict[str, Any], watched: tuple[str, ...]) -> str:
     return cache.stamp_of(file for file, _ in [*train, *test])
 
 
-def _reading(origin: dict[str, Any]) -> cache.Reading:
+def _reading(origin: dict[str, Any], code: Code | None) -> cache.Reading:
     path = origin["path"]
     if origin["kind"] == "folder":
         return images.reading(*images.files_of(Path(path)), origin["side"])
     if origin["kind"] == "npz":
         return arrays.of_npz(path)
     where = f"{NOUN} {os.path.basename(path)}:{origin['function']}"
+    code = code or Code(path, origin["source"], origin.get(MODULES, {}), files=False)
     with opened_files() as opened:
-        module = user_file.run(origin["source"], path, f"robustsweep_own_{Path(path).stem}", where)
+        module = code.run(f"robustsweep_own_{Path(path).stem}", where)
         function = user_file.named(module, origin["function"], where)
         try:
-            returned = function()
+            with code.active():
+                returned = function()
         except Exception as error:  # whatever the user's code raises
             raise DataMissing(
                 f"{where}{user_file.line_of(error, path)} does not load: {user_file.described(error)}"
             ) from error
-    return arrays.of_returned(returned, where, tuple(sorted(opened)))
+    return arrays.of_returned(returned, where, tuple(sorted({*opened, *code.sources_here()})))
 
 
 def _load(name: str, content: dict[str, Any], folder: Path, download: bool) -> Parts:

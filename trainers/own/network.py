@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainers import user_file
 from trainers.network import Architecture, Shape
+from trainers.own.code import Code
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,7 @@ def is_own(text: str) -> bool:
 
 
 def read(text: str, folder: Path) -> tuple[str, str]:
-    """The network's name and the text that makes it known in any process; a relative path begins in the folder."""
+    """The network's name and the text of its file with the path; a relative path begins in the folder."""
     path, function = user_file.split(text, "build")
     where = f"{NOUN} {text}"
     file = user_file.absolute(path, folder)
@@ -35,18 +36,15 @@ def read(text: str, folder: Path) -> tuple[str, str]:
     return name, json.dumps({"noun": NOUN, "file": str(file), "source": source}, sort_keys=True)
 
 
-def architecture(name: str, content: dict[str, Any]) -> tuple[Architecture, str]:
-    """The network and the SHA-256 of its file."""
+def architecture(name: str, code: Code) -> Architecture:
     file, _, function = name.rpartition(":")
     stem, where = Path(file).stem, f"{NOUN} {name}"
-    source = content["source"]
-    module = user_file.run(source, content["file"], f"robustsweep_own_{stem}", where)
-    found = user_file.named(module, function, where)
-    sha256 = hashlib.sha256(source.encode()).hexdigest()
+    found = user_file.named(code.run(f"robustsweep_own_{stem}", where), function, where)
     if isinstance(found, Architecture):
-        return found, sha256
+        return replace(found, build=code.tracked(found.build))
     display = stem if function == "build" else f"{stem}:{function}"
-    return Architecture(partial(_built, found, where, content["file"]), display=display), sha256
+    build = partial(_built, found, where, code.here(code.file))
+    return Architecture(code.tracked(build), display=display)
 
 
 def _built(

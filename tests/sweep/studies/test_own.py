@@ -197,6 +197,7 @@ def test_a_study_handed_to_a_cluster_takes_its_network_along_and_says_where_its_
     (home / "my_net.py").unlink()
     shutil.copy(path, staged)
     monkeypatch.chdir(staged)
+    forget_all()
     there = Study.load("mine.yaml", overrides=sent.settings)
     assert (there.model, there.dataset) == ("my_net.py:build", "folder:pets")
     assert StudyOptions("digits").elsewhere(staged).settings == []
