@@ -29,6 +29,10 @@ def connected(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # By itself Ray aborts the process a minute after the head's death; the sweep ends in its own words before that.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "180")
+    # During a cut of the network a worker may give up a connection, and by itself the driver asks after five minutes.
+    # Ask no more than once a minute: processes of a cluster that was started without this setting take that for abuse
+    # and end the driver's calls ("too many pings").
+    os.environ.setdefault("RAY_grpc_client_keepalive_time_ms", "75000")
     os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
     if address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
         # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
