@@ -28,6 +28,8 @@ LONGEST = (
     "sweep/cluster/test_nodes.py",
     "sweep/cluster/test_liveness.py",
     "sweep/cluster/test_faults.py",
+    "sweep/cluster/test_loopback.py",
+    "sweep/cluster/test_network_cut.py",
     "test_packaging.py",
     "sweep/test_submit.py",
     "sweep/cluster/test_retries.py",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
 
-import ray
-
+from sweep.cluster.connection import Connection
 from sweep.cluster.devices import TrialResources, nodes
 
 LOST_SECONDS = 60.0  # a head that is started again, or a node that replaces another, gets this long
@@ -27,8 +25,7 @@ class Liveness:
     ) -> None:
         """`patience` is for clusters whose nodes come when they are `needed`, and go when they are not."""
         self.resources, self.lost, self.patience, self.needed = resources, lost, patience, needed
-        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-        self._head = (host.strip("[]"), int(port))
+        self._connection = Connection()
         self._over = threading.Event()
 
     def __enter__(self) -> Liveness:
@@ -39,23 +36,23 @@ class Liveness:
         self._over.set()
 
     def _watch(self) -> None:
-        seen, missing = time.monotonic(), ""
+        connected = equipped = time.monotonic()
         patience = max(LOST_SECONDS, self.patience or 0.0)
         while not self._over.wait(min(LOOK_SECONDS, LOST_SECONDS / 3)):
-            missing = self._missing()
-            if not missing:
-                seen = time.monotonic()
-            elif time.monotonic() - seen > patience:
-                self.lost(f"{missing} for {patience:.0f} s; finished work is in the store")
+            # Nodes may be waited for as long as the cluster scales; nothing comes of waiting for a lost connection.
+            fault, limit, since = self._connection.fault(), LOST_SECONDS, connected
+            if not fault:
+                connected = time.monotonic()
+                fault, limit, since = self._missing(), patience, equipped
+            if not fault:
+                equipped = time.monotonic()
+            elif time.monotonic() - since > limit:
+                self.lost(f"{fault} for {limit:.0f} s; finished work is in the store")
                 return
 
     def _missing(self) -> str:
         try:
-            socket.create_connection(self._head, timeout=LOOK_SECONDS).close()
-        except OSError:
-            return f"the head of the Ray cluster ({self._head[0]}:{self._head[1]}) has not answered"
-        try:
             fit = any(self.resources.fits(node["Resources"]) for node in nodes())
-        except Exception:  # the head died between the two questions, and Ray has many words for that
-            fit = False
+        except Exception:  # the head has died since it was asked, and Ray has many words for that
+            fit = True
         return "" if fit or not self.needed() else f"the Ray cluster has had no living node with {self.resources}"

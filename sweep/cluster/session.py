@@ -19,6 +19,7 @@ from sweep.errors import SweepEnded, UserError
 PACKAGES = ("sweep", "trainers", "search_spaces", "reports")
 ADDRESS = re.compile(r"(ray://)?([\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}")
 OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go by the store
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": nodes have the address 127.0.0.1, and no other machine can join
 IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in what was submitted through its Jobs API
 
 
@@ -30,38 +31,66 @@ def connected(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # By itself Ray aborts the process a minute after the head's death; the sweep ends in its own words before that.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "180")
+    # During a cut of the network a worker may give up a connection, and by itself the driver asks after five minutes.
+    # Ask no more than once a minute: processes of a cluster that was started without this setting take that for abuse
+    # and end the driver's calls ("too many pings").
+    os.environ.setdefault("RAY_grpc_client_keepalive_time_ms", "75000")
     os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
-    if address is None:
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        if not any(name.startswith("RAY_AUTH_") for name in os.environ):
-            # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    if address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
+    if ray.is_initialized():
+        raise UserError(
+            "Ray is already running in this program, and a sweep starts or joins a Ray of its own: "
+            "call ray.shutdown() first, or run the sweep in another process"
+        )
     _read_secrets_anew()
     options: dict[str, Any] = {
         "log_to_driver": verbose,
         "logging_level": logging.WARNING if verbose else logging.ERROR,
         "configure_logging": True,
     }
-    with _own_signals():
-        if address is None:
-            _start(options, stopping)
-        else:
-            _join(address, options)
+    with loopback_only() if address is None else contextlib.nullcontext():
+        with _own_signals():
+            if address is None:
+                _start(options, stopping)
+            else:
+                _join(address, options)
+        try:
+            with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
+                yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def loopback_only() -> Iterator[None]:
+    """Make a Ray that is started inside listen on loopback only, whatever the environment says.
+
+    Ray reads the variable once, when it is imported, and a notebook or one of our own modules may have imported it long
+    before: the constant that it read is set as well. The variable is for Ray's processes, which inherit it. Restore
+    both afterwards: with them this program, and a `ray start` that it calls, could not be part of a cluster.
+    """
+    from ray._private import ray_constants
+
+    before, clusters = os.environ.get(LOOPBACK), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[LOOPBACK], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
-        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
-            yield
+        yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        if before is None:
+            del os.environ[LOOPBACK]
+        else:
+            os.environ[LOOPBACK] = before
 
 
 def _read_secrets_anew() -> None:
     """A process in which a Ray ran before, such as a notebook's, would show the next one that one's token, or none."""
     import ray
 
-    if ray.is_initialized():
-        return
     inner: Any = ray._raylet
     with contextlib.suppress(AttributeError):  # neither is part of Ray's documented interface
         inner.Config.initialize("")
@@ -163,7 +192,8 @@ def _join(address: str, options: dict[str, Any]) -> None:
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as fault:
         raise UserError(
             f"cannot join the Ray cluster at {address}: {_first_line(fault)}\n"
-            "Is it running and reachable? If it asks for a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here too"
+            "Is it running and reachable, and is this machine one of its nodes (ray start --address=HEAD:6379)?\n"
+            "If it asks for a token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here too"
         ) from None
 
 

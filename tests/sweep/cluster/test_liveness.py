@@ -37,15 +37,18 @@ def head(monkeypatch):
     """A cluster of our own making: a port that answers, and the nodes that it lists."""
     server = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{server.getsockname()[1]}"
-    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
+    context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "driver")
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     monkeypatch.setattr(liveness, "LOST_SECONDS", 0.6)
-    cluster = SimpleNamespace(server=server, nodes=[{"Resources": {"CPU": 2.0}}])
-    monkeypatch.setattr(liveness, "nodes", lambda: cluster.nodes)
+    driver = {"NodeID": "driver", "NodeManagerAddress": "10.0.0.2", "Alive": True, "Resources": {}}
+    cluster = SimpleNamespace(server=server, driver=driver, nodes=[{"Resources": {"CPU": 2.0}}])
+    others = {"NodeID": "other", "Alive": True}
+    monkeypatch.setattr("ray.nodes", lambda: [cluster.driver, *({**others, **node} for node in cluster.nodes)])
     yield cluster
     server.close()
 
 
-def lost_within(seconds: float) -> list[str]:
+def lost_within(seconds: float, patience: float | None = None) -> list[str]:
     reasons: list[str] = []
     told = threading.Event()
 
@@ -53,7 +56,7 @@ def lost_within(seconds: float) -> list[str]:
         reasons.append(reason)
         told.set()
 
-    with Liveness(TrialResources(0, 1), lost):
+    with Liveness(TrialResources(0, 1), lost, patience):
         told.wait(seconds)
     return reasons
 
@@ -78,6 +81,18 @@ def test_a_head_that_does_not_answer_is_lost(head):
     head.server.close()
     (reason,) = lost_within(30)
     assert "the head of the Ray cluster (127.0.0.1:" in reason and "has not answered" in reason
+
+
+def test_a_driver_whose_node_the_head_has_declared_dead_is_lost(head):
+    head.driver["Alive"] = False
+    (reason,) = lost_within(30, patience=600.0)  # nodes may be long in coming, but this one does not come back
+    assert "the driver's node (10.0.0.2)" in reason and "dead for" in reason
+
+
+def test_a_driver_whose_node_the_head_has_forgotten_is_lost(head):
+    head.driver = {**head.driver, "NodeID": "new"}  # a head that was started again without its state
+    (reason,) = lost_within(30)
+    assert "the driver's node (driver)" in reason
 
 
 @pytest.mark.timeout(300)

@@ -100,6 +100,21 @@ def test_a_start_that_a_stop_ended_is_not_tried_again(refusing):
     assert len(calls) == 1
 
 
+def test_rays_own_settings_are_read_although_ray_was_imported_before():
+    code = """
+import ray
+from sweep.cluster.session import connected
+with connected(None):
+    config = ray._raylet.Config
+    print(config.grpc_client_keepalive_time_ms())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    # Ray's processes accept a ping a minute; without a setting it sends one in five minutes.
+    assert 60_000 < int(done.stdout) < 120_000, done.stderr
+
+
 @pytest.mark.timeout(200)
 def test_the_command_says_in_a_few_lines_that_ray_did_not_start(tmp_path):
     tiny(tmp_path)

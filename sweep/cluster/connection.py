@@ -1,0 +1,40 @@
+"""The driver's connection to its Ray cluster: whether the head answers, and still counts the driver's node."""
+
+from __future__ import annotations
+
+import socket
+
+import ray
+
+ANSWER_SECONDS = 5.0
+
+
+class Connection:
+    """The connection of this process to the cluster that it has joined, judged by Ray's state alone.
+
+    Create it while the connection is good. Call `fault` from a thread of its own: with a dead head, Ray's calls may
+    not return.
+    """
+
+    def __init__(self) -> None:
+        context = ray.get_runtime_context()
+        host, _, port = context.gcs_address.rpartition(":")
+        self.head = (host.strip("[]"), int(port))
+        self.node = context.get_node_id()
+
+    def fault(self) -> str:
+        """Return what severs this process from its cluster, to be followed by "for … s", or an empty string.
+
+        A head that does not answer may have been started again. A node that was declared dead stays dead: once the
+        network is back its raylet ends, and Ray refuses all actors of this process because their owner has died.
+        """
+        head = f"the head of the Ray cluster ({self.head[0]}:{self.head[1]})"
+        try:
+            socket.create_connection(self.head, timeout=ANSWER_SECONDS).close()
+            nodes = {node["NodeID"]: node for node in ray.nodes()}
+        except Exception:  # the head may die between the two questions, and Ray raises a dozen types for that
+            return f"{head} has not answered"
+        node = nodes.get(self.node, {})
+        if node.get("Alive"):
+            return ""
+        return f"{head} has listed the driver's node ({node.get('NodeManagerAddress') or self.node}) as dead"
