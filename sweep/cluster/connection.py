@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import ray
+from ray.util.placement_group import PlacementGroup, PlacementGroupID, placement_group_table, remove_placement_group
 
 ANSWER_SECONDS = 5.0
 
@@ -20,7 +22,7 @@ class Connection:
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
         self.head = (host.strip("[]"), int(port))
-        self.node = context.get_node_id()
+        self.node, self.job = context.get_node_id(), context.get_job_id()
 
     def fault(self) -> str:
         """Return what severs this process from its cluster, to be followed by "for … s", or an empty string.
@@ -38,3 +40,16 @@ class Connection:
         if node.get("Alive"):
             return ""
         return f"{head} has listed the driver's node ({node.get('NodeManagerAddress') or self.node}) as dead"
+
+    def release(self) -> None:
+        """Give back the devices that this process holds or waits for. Call it until the process has ended.
+
+        The head does so by itself only once: when it declares the node dead. What this process reserves when the
+        network is back would stay reserved after its end, and the next driver would wait for it for ever.
+        """
+        if not ray.is_initialized():  # the calls below would start one
+            return
+        with contextlib.suppress(Exception):  # the head may be gone by now
+            for identifier, group in placement_group_table().items():
+                if identifier.endswith(self.job) and group["state"] != "REMOVED":  # it ends in the job's
+                    remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(identifier))))

@@ -48,7 +48,12 @@ class Liveness:
                 equipped = time.monotonic()
             elif time.monotonic() - since > limit:
                 self.lost(f"{fault} for {limit:.0f} s; finished work is in the store")
-                return
+                break
+        else:
+            return
+        self._connection.release()
+        while not self._over.wait(1.0):  # until then Tune may reserve devices again
+            self._connection.release()
 
     def _missing(self) -> str:
         try:

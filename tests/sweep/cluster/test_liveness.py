@@ -37,7 +37,7 @@ def head(monkeypatch):
     """A cluster of our own making: a port that answers, and the nodes that it lists."""
     server = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{server.getsockname()[1]}"
-    context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "driver")
+    context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "driver", get_job_id=lambda: "01000000")
     monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     monkeypatch.setattr(liveness, "LOST_SECONDS", 0.6)
     driver = {"NodeID": "driver", "NodeManagerAddress": "10.0.0.2", "Alive": True, "Resources": {}}
