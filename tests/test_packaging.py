@@ -85,8 +85,9 @@ def test_versions_agree_and_only_tried_pythons_are_named():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0" and citation["version"] == PROJECT["version"]
     sections = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert re.match(rf"{re.escape(PROJECT['version'])} \(\d+ \w+ \d{{4}}\):", sections[0])
-    assert str(citation["date-released"].year) in sections[0]
+    released = next(section for section in sections if section != "Unreleased")
+    assert re.match(rf"{re.escape(PROJECT['version'])} \(\d+ \w+ \d{{4}}\):", released)
+    assert str(citation["date-released"].year) in released
     named = [one.rpartition(" ")[2] for one in PROJECT["classifiers"] if "Python ::" in one]
     assert named == ["3.11"]
 

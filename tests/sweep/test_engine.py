@@ -37,12 +37,12 @@ def options(folder: Path) -> RunOptions:
     return RunOptions(data_dir=folder / "data", out=folder / "reports")
 
 
-def start(study_file: Path, store: Path, out: Path, *more: str) -> subprocess.Popen:
+def start(study_file: Path, store: Path, out: Path, cwd: Path | None = None) -> subprocess.Popen:
     words = [sys.executable, "-m", "sweep.run", "--study", str(study_file), "--store", str(store), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [*words, *more],
-        cwd=out.parent,
+        words,
+        cwd=cwd or out.parent,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -200,7 +200,7 @@ def test_a_working_folder_that_goes_away_ends_nothing(tmp_path):
     tiny(tmp_path, methods={"at": {}}, seeds=[0], search=None)
     here, store, tables = tmp_path / "here", tmp_path / "store", tmp_path / "tables"
     here.mkdir()
-    sweep = start(tmp_path / "tiny.yaml", store, here / "reports", "--out", str(tables))
+    sweep = start(tmp_path / "tiny.yaml", store, tables, cwd=here)
     wait_for(lambda: records(store))
     shutil.rmtree(here)
     said, _ = sweep.communicate(timeout=patience(120))

@@ -103,7 +103,9 @@ def files(tmp_path_factory) -> Path:
 @pytest.fixture
 def evaluate(capsys, tmp_path):
     def call(*arguments: object) -> tuple[int, str, str]:
-        words = ("evaluate", "--store", tmp_path / "store", "--images", "0:20", *arguments)
+        defaults = {"--store": tmp_path / "store", "--images": "0:20"}
+        options = [word for pair in defaults.items() if pair[0] not in arguments for word in pair]
+        words = ("evaluate", *options, *arguments)
         with pytest.raises(SystemExit) as caught:
             cli.main(list(map(str, words)))
         captured = capsys.readouterr()

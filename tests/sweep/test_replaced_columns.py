@@ -1,5 +1,8 @@
 """A run with other settings says which column it replaces, and gc keeps the models of replaced columns unless told."""
 
+import os
+import time
+
 import pytest
 from stored import WEIGHTS, evaluation, write_trial
 
@@ -43,6 +46,8 @@ def finish(store, study):
 @pytest.fixture
 def gc(store, capsys):
     def call(*words):
+        for path in store.paths(layout.TRIALS):  # what is young is spared, whatever selects it
+            os.utime(store.local(path), (time.time() - 7200,) * 2)
         with pytest.raises(SystemExit) as caught:
             cli.main(["gc", "--store", store.uri, *words])
         captured = capsys.readouterr()
