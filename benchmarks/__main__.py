@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, each in its own process: `python -m benchmarks [NAME ...]`."""
+"""Run benchmarks one after the other, each in its own process: `python -m benchmarks [NAME ...]`."""
 
 import subprocess
 import sys

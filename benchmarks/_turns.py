@@ -1,4 +1,4 @@
-"""Steps that take turns pass by pass, so that whatever slows the machine for a second slows all of them alike."""
+"""Runs that take turns pass by pass, so that load on the machine slows all of them alike."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from torch import nn
 
 
 def in_turns(runs: list[tuple[nn.Module, Callable[[], object]]]) -> list[float]:
-    """Processor seconds of each run, one of them at a time; each hands over where it next calls its network."""
+    """Run all callables in turns, and return the processor seconds of each.
+
+    Only one runs at a time. It hands over to the next whenever it calls its network.
+    """
     turns = [threading.Semaphore(0) for _ in runs]
     waiting = list(range(len(runs)))
     seconds = [0.0] * len(runs)
     failures: list[BaseException] = []
 
     def next_after(number: int) -> threading.Semaphore:
-        return turns[next((other for other in waiting if other > number), waiting[0])]
+        return turns[next((candidate for candidate in waiting if candidate > number), waiting[0])]
 
     def take_part(number: int) -> None:
         model, run = runs[number]
@@ -28,11 +31,11 @@ def in_turns(runs: list[tuple[nn.Module, Callable[[], object]]]) -> list[float]:
             turns[number].acquire()
 
         turns[number].acquire()
-        torch.set_num_threads(1)  # a thread's own setting
+        torch.set_num_threads(1)  # applies to this thread only
         hook, started = model.register_forward_pre_hook(hand_over), time.thread_time()
         try:
             run()
-        except BaseException as failure:  # the others finish, then it is raised where it is seen
+        except BaseException as failure:  # raised in the calling thread, after the other runs
             failures.append(failure)
         finally:
             seconds[number] = time.thread_time() - started

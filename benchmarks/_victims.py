@@ -1,4 +1,4 @@
-"""Networks to attack, trained adversarially here and now: half of what they have right withstands AutoAttack."""
+"""Networks to attack, trained adversarially on the spot. AutoAttack fools about half of their correct images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers import data, models
-from trainers.evaluate import pixels
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
+from trainers.attacks.scoring.scorer import pixels
 from trainers.network import Shape
-from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.values import as_float
 
 TEST_IMAGES = 250
@@ -37,7 +37,7 @@ class PlainCNN(nn.Module):
 
 @dataclass(frozen=True)
 class Victim:
-    """A network, how it is trained, and the images and the radius of its attack."""
+    """A network with its training, and the images and radius of its attack."""
 
     name: str
     network: str
@@ -47,10 +47,13 @@ class Victim:
     epochs: int
     steps: int
     learning_rate: float
-    attacked: int  # of the test images, by AutoAttack
+    attacked: int  # number of test images for AutoAttack
 
     def trained(self, data_dir: str, cache: Path | None = None) -> tuple[nn.Module, Tensor, Tensor]:
-        """The network in eval mode, with images and labels that it has not seen."""
+        """Return the trained network in eval mode, with TEST_IMAGES test images and their labels.
+
+        Weights are read from and written to the folder `cache`, if one is given.
+        """
         bundle = data.load(self.dataset, data_dir, download=False)
         classes, shape = len(bundle.train_labels.unique()), tuple(bundle.train_images.shape[1:])
         torch.manual_seed(0)
@@ -69,35 +72,35 @@ class Victim:
             if file is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 torch.save(model.state_dict(), file)
-        chosen = slice(0, TEST_IMAGES)
-        return model.eval(), pixels(bundle.test_images[chosen], "cpu"), bundle.test_labels[chosen]
+        subset = slice(0, TEST_IMAGES)
+        return model.eval(), pixels(bundle.test_images[subset], "cpu"), bundle.test_labels[subset]
 
     def _train(self, model: nn.Module, images: Tensor, labels: Tensor) -> None:
         radius = as_float(self.epsilon)
-        size = 64
+        batch_size = 64
         optimizer = torch.optim.SGD(model.parameters(), lr=self.learning_rate, momentum=0.9, weight_decay=5e-4)
-        total = self.epochs * -(-len(images) // size)
-        rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=total)
+        total = self.epochs * -(-len(images) // batch_size)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=total)
         attack = ProjectedAscent(
             radius, 2.5 * radius / max(2, self.steps), self.steps, generator=torch.Generator().manual_seed(0)
         )
         for _ in range(self.epochs):
-            for chosen in torch.randperm(len(images)).split(size):
-                batch, wanted = images[chosen], labels[chosen]
-                adversarial = attack(model, batch, partial(F.cross_entropy, target=wanted, reduction="none"))
+            for indices in torch.randperm(len(images)).split(batch_size):
+                batch, targets = images[indices], labels[indices]
+                adversarial = attack(model, batch, partial(F.cross_entropy, target=targets, reduction="none"))
                 model.train()
                 optimizer.zero_grad()
-                F.cross_entropy(model(adversarial), wanted).backward()
+                F.cross_entropy(model(adversarial), targets).backward()
                 optimizer.step()
-                rate.step()
+                schedule.step()
 
 
 VICTIMS = {
-    one.name: one
-    for one in (
+    victim.name: victim
+    for victim in (
         Victim("small CNN", "small_cnn", "cifar10", "8/255", 5_000, 10, 3, 0.05, 60),
         Victim("CNN", "plain_cnn", "cifar10", "8/255", 5_000, 10, 3, 0.1, 60),
-        # A large network on small images: on CIFAR-10's each survivor would take minutes.
+        # A large network on small images. On CIFAR-10, each surviving image would take minutes.
         Victim("PreActResNet-18", "preact_resnet18", "digits", "0.17", 600, 6, 1, 0.05, 5),
     )
 }

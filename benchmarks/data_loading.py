@@ -1,11 +1,11 @@
-"""What gathering and augmenting a batch costs, against the PGD-10 training step that uses it.
+"""Measure the time to gather and augment a batch, as a share of the PGD-10 training step that uses it.
 
     python -m benchmarks.data_loading [--batches 50]
 
-PreActResNet-18, batch 128, random images of CIFAR-10's size, one thread, processor time; and ResNet-18 for 64x64 images
-that are mapped from a cache on disk, by the clock, with the pages in memory and dropped from it before every epoch.
-The step is measured as its parts (one attack iteration, one update) and added up, because a whole one takes half a
-minute on one core.
+The first part uses PreActResNet-18, batch size 128, random images of CIFAR-10's size and one thread, in processor time.
+The second uses ResNet-18 with 64x64 images mapped from a cache on disk, in wall time, both with the pages in memory and
+with the pages dropped before every epoch. The training step is the sum of its parts (one attack iteration, one update),
+because a whole step takes half a minute on one core.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch
 import torch.nn.functional as F
 
 from trainers import models
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
 from trainers.config import Augmentation, Recipe
 from trainers.data.bundle import DataBundle
 from trainers.data.order import TrainingImages
-from trainers.own import cache
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.precision import prepared
+from trainers.loop.precision import prepared
+from trainers.plugins.own import cache
 
 BATCH, LIMIT, CACHE_LIMIT = 128, 0.03, 0.05
 AUGMENTATIONS = {
@@ -41,6 +41,7 @@ AUGMENTATIONS = {
 
 
 def seconds(work: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:
+    """Return the median seconds of a call."""
     taken = []
     for _ in range(repeats):
         started = clock()
@@ -50,6 +51,7 @@ def seconds(work: Callable[[], object], repeats: int, clock: Callable[[], float]
 
 
 def step_seconds(network: str = "preact_resnet18", side: int = 32) -> float:
+    """Return the processor seconds of a PGD-10 training step on images of `side` x `side` pixels."""
     model = prepared(models.build(network, 10, shape=(3, side, side)), torch.device("cpu"), Recipe()).train()
     images, labels = torch.rand(BATCH, 3, side, side), torch.randint(10, (BATCH,))
     one_step = ProjectedAscent(8 / 255, 2 / 255, 1, final_forward=False)
@@ -59,6 +61,7 @@ def step_seconds(network: str = "preact_resnet18", side: int = 32) -> float:
 
 
 def batch_seconds(augmentation: Augmentation, batches: int) -> float:
+    """Return the processor seconds to load a batch of 32x32 images."""
     samples = batches * BATCH
     images = torch.randint(0, 256, (samples, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(10, (samples,))
@@ -67,7 +70,7 @@ def batch_seconds(augmentation: Augmentation, batches: int) -> float:
 
 
 def cached_batch_seconds(batches: int) -> dict[str, float]:
-    """Of 64x64 images from a cache, by the clock: waiting for a disk takes no processor time."""
+    """Return the wall seconds to load a batch of 64x64 images from a cache in memory and on disk."""
     generator, samples = np.random.default_rng(0), batches * BATCH
     labels = generator.integers(0, 10, samples)
 
@@ -87,16 +90,16 @@ def cached_batch_seconds(batches: int) -> dict[str, float]:
         def epoch_from_disk() -> None:
             with (Path(folder) / "train_images.npy").open("rb") as file:
                 os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # spares what is mapped: nothing is now
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # works only on pages that are not mapped
             epoch()
 
         epoch()
-        ways = {"in memory": epoch, "on disk": epoch_from_disk}
-        return {name: seconds(way, 3, time.perf_counter) / batches for name, way in ways.items()}
+        epochs = {"in memory": epoch, "on disk": epoch_from_disk}
+        return {name: seconds(run, 3, time.perf_counter) / batches for name, run in epochs.items()}
 
 
 def cache_folder() -> Path:
-    """A real disk: the folder for temporary files is often in memory."""
+    """Return a folder on a real disk, because the one for temporary files is often in memory."""
     folder = cache.default_root()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -110,20 +113,20 @@ def main() -> None:
     step = step_seconds()
     costs = {name: batch_seconds(augmentation, arguments.batches) for name, augmentation in AUGMENTATIONS.items()}
     print(f"training step (batch {BATCH}): {step:.1f} s\n")
-    print(f"{'augmentation':40}{'ms a batch':>12}{'of the step':>14}")
+    print(f"{'augmentation':40}{'ms per batch':>14}{'of the step':>14}")
     for name, cost in costs.items():
-        print(f"{name:40}{cost * 1000:12.2f}{cost / step:14.5f}")
+        print(f"{name:40}{cost * 1000:14.2f}{cost / step:14.5f}")
     print(f"\nlimit: {LIMIT} of the step")
     large_step, cached = step_seconds("resnet18_64", 64), cached_batch_seconds(arguments.batches)
     print(f"\ntraining step of resnet18_64, 64x64 (batch {BATCH}): {large_step:.1f} s\n")
     for name, cost in cached.items():
-        print(f"{f'64x64 from a cache, {name}':40}{cost * 1000:12.2f}{cost / large_step:14.5f}")
+        print(f"{f'64x64 from a cache, {name}':40}{cost * 1000:14.2f}{cost / large_step:14.5f}")
     print(f"\nlimit: {CACHE_LIMIT} of the step")
     target = Path(__file__).parent / "results" / "data_loading.json"
     target.parent.mkdir(exist_ok=True)
-    found = {"step_seconds": step, "batch_seconds": costs, "limit": LIMIT}
-    found |= {"step_seconds_64": large_step, "cached_batch_seconds_64": cached, "cache_limit": CACHE_LIMIT}
-    target.write_text(json.dumps(found, indent=2) + "\n")
+    measured = {"step_seconds": step, "batch_seconds": costs, "limit": LIMIT}
+    measured |= {"step_seconds_64": large_step, "cached_batch_seconds_64": cached, "cache_limit": CACHE_LIMIT}
+    target.write_text(json.dumps(measured, indent=2) + "\n")
     print(f"written: {target}")
 
 

@@ -1,12 +1,13 @@
-"""What evaluation costs, against plain pyautoattack and a plain PGD loop, on real CIFAR-10 images.
+"""Measure the cost of evaluation, compared with plain pyautoattack and a plain PGD loop, on real CIFAR-10 images.
 
     python -m benchmarks.evaluation [--data-dir data] [--checkpoint FILE] [--only autoattack pgd ...]
 
-One thread, processor time (so that a busy machine distorts little); the shards are measured by the clock. AutoAttack is
-measured on networks that are trained here for some seconds (_victims.py), the rest on a PreActResNet-18: --checkpoint
-takes weights that were trained on CIFAR-10, such as a trial's in the store; without it the network has random
-convolutions, statistics of real images and a least-squares readout of their labels. `--only autoattack --victims large`
-measures AutoAttack on that one, at a radius that half of its images survive: several minutes for each survivor.
+Measurements use one thread and processor time, so that a busy machine distorts little; shards are measured in wall
+time. AutoAttack is measured on networks that are trained here for some seconds (_victims.py), the rest on a
+PreActResNet-18. --checkpoint loads weights that were trained on CIFAR-10, such as those of a stored trial. Without it,
+the network has random convolutions, the statistics of real images, and a least-squares readout of their labels.
+`--only autoattack --victims large` measures AutoAttack on the large network, at a radius that half of its images
+survive; each survivor takes several minutes.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from torch import Tensor, nn
 
 from benchmarks._victims import VICTIMS, Victim
 from sweep.errors import UserError
-from sweep.evaluation import items as work
 from sweep.evaluation.asked import evaluation as asked
+from sweep.evaluation.attack import attack, leased
 from sweep.evaluation.outside import Outside, load_outside
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verdicts import pack
 from trainers import data, models
 from trainers.attacks import parse
-from trainers.evaluate import evaluate_phase, ready
-from trainers.suites import SUITES, attacks
+from trainers.attacks.scoring.scorer import evaluate_phase, ready
+from trainers.attacks.scoring.suites import SUITES, attacks
 from trainers.values import as_float
 
 FITTED = 384
@@ -49,7 +50,7 @@ Row = dict[str, Any]
 
 
 def classifier(data_dir: str, checkpoint: str | None) -> tuple[nn.Module, Tensor, Tensor]:
-    """The network as a user would hold it: contiguous weights that require gradients."""
+    """Return the network as a user would have it: contiguous weights that require gradients."""
     bundle = data.load("cifar10", data_dir, download=False)
     images, labels = bundle.test_images[:FITTED].float() / 255, bundle.test_labels[:FITTED]
     if checkpoint is not None:
@@ -87,7 +88,7 @@ def processor_seconds(action: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def interleaved(plain: Callable[[], Any], ours: Callable[[], Any], repeats: int) -> tuple[float, float, float]:
-    """Median seconds of both, and the median of the ratios within a repeat."""
+    """Return the median seconds of both, and the median of the ratios within a repeat."""
     pairs = [(processor_seconds(plain)[0], processor_seconds(ours)[0]) for _ in range(repeats + 1)][1:]
     first, second = (statistics.median(values) for values in zip(*pairs, strict=True))
     return first, second, statistics.median(b / a for a, b in pairs)
@@ -100,7 +101,7 @@ def measure_victim(victim: Victim, data_dir: str) -> list[Row]:
 def measure_autoattack(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, count: int, radius: str
 ) -> list[Row]:
-    """On a network of which about half of the right images survive."""
+    """Measure AutoAttack on a network on which about half of the correct images survive."""
     from pyautoattack import AutoAttack
 
     images, labels = images[:count], labels[:count]
@@ -126,7 +127,7 @@ def measure_autoattack(
 
 
 def plain_pgd(model: nn.Module, images: Tensor, labels: Tensor, start: Tensor) -> Tensor:
-    """The loop of the official adversarial-training codes: a backward() per step."""
+    """Run PGD as in the official adversarial-training codes, with a backward() per step."""
     delta = start.clone().requires_grad_()
     for _ in range(20):
         F.cross_entropy(model(torch.clamp(images + delta, 0, 1)), labels).backward()
@@ -153,7 +154,7 @@ def measure_pgd(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]:
 
 
 def measure_parts(model: nn.Module, images: Tensor) -> list[Row]:
-    """What each change saves by itself, on 16 images."""
+    """Measure the saving of each change by itself, on 16 images."""
     images = images[:16]
     user = copy.deepcopy(model)
     frozen = copy.deepcopy(model).requires_grad_(False)
@@ -190,27 +191,24 @@ def measure_parts(model: nn.Module, images: Tensor) -> list[Row]:
 
 
 def _finished(folder: str, evaluation: Any, model: Any, images: Tensor, labels: Tensor) -> EvaluationRecord:
-    store = open_store(folder)
-    while items := work.open_items(store, evaluation):
-        for item in items:
-            for _ in work.run_item(store, item, model, images, labels):
-                pass
-    return work.conclude(store, evaluation)
+    record = attack(open_store(folder), evaluation, (model, images, labels))
+    assert record is not None
+    return record
 
 
-def _shard_process(folder: str, weights: str, item: work.Item, images: Tensor, labels: Tensor, barrier: Any) -> None:
+def _shard_process(folder: str, weights: str, evaluation: Any, images: Tensor, labels: Tensor, barrier: Any) -> None:
     torch.set_num_threads(1)
     model = models.build("preact_resnet18", 10, shape=(3, 32, 32), mean=(0.5,) * 3, std=(0.5,) * 3)
     model.load_state_dict(torch.load(weights, weights_only=True))
     ready(model, "cpu")(images[:2])
+    store = open_store(folder)
     barrier.wait()
-    for _ in work.run_item(open_store(folder), item, model, images, labels):
-        pass
+    attack(store, evaluation, (model, images, labels), claim=leased(store, evaluation))
     barrier.wait()
 
 
 def measure_shards(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]:
-    """PGD-20 by one process with one thread, and by two such processes."""
+    """Measure PGD-20 in one process with one thread, and in two such processes."""
     images, labels = images[:32], labels[:32]
     context = multiprocessing.get_context("spawn")
     seconds = {}
@@ -220,12 +218,10 @@ def measure_shards(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row
         for shards in (1, 2):
             store = f"{folder}/store-{shards}"
             evaluation = asked("outside-benchmark", "outside", parse("pgd-20"), 32, shards=shards, batch_size=16)
-            items = work.open_items(open_store(store), evaluation)
-            assert len(items) == shards
             barrier = context.Barrier(shards + 1)
             processes = [
-                context.Process(target=_shard_process, args=(store, weights, item, images, labels, barrier))
-                for item in items
+                context.Process(target=_shard_process, args=(store, weights, evaluation, images, labels, barrier))
+                for _ in range(shards)
             ]
             for process in processes:
                 process.start()
@@ -243,7 +239,7 @@ def measure_shards(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row
 
 
 def measure_storage() -> list[Row]:
-    """Records of 10,000 images for 20 attacks (the paper's suite and its first ones again) and 100 checkpoints."""
+    """Measure the disk space of records for 10,000 images, 20 attacks (with repetitions) and 100 checkpoints."""
     bits = np.random.default_rng(0).random(10_000) < 0.5
     chosen = (attacks(SUITES["paper"]) * 2)[:20]
     total = 0

@@ -1,10 +1,10 @@
-"""`quick` beside AutoAttack: accuracy, images on which they differ, and the passes of both, model by model.
+"""Compare `quick` with AutoAttack: accuracy, images on which they differ, and passes of both, by model.
 
     python -m benchmarks.quick [--data-dir data] [--store STORE] [--studies NAME ...] [--images 100] [--factors 1 0.5]
 
-A pass is one image through the network, forwards or backwards, as either attack really makes them: images that have
-fallen are in none. The models are those of a finished store, if one is given, and networks that are trained here for
-some seconds (_victims.py). `--factors` are of the radius at which each model was trained.
+A pass is one image through the network, forwards or backwards. Passes are counted as each attack makes them, so fooled
+images take no further passes. The models are those of a finished store, if one is given, and networks trained here in
+some seconds (_victims.py). `--factors` multiply the radius at which each model was trained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sweep.store.opening import open_store
 from sweep.store.records.manifest import Manifest
 from trainers.attack import times
 from trainers.attacks import parse
-from trainers.evaluate import evaluate_attack, pixels, ready
+from trainers.attacks.scoring.scorer import evaluate_attack, pixels, ready
 
 LIMITS = {"points": 0.3, "passes": 0.2}
 RESULTS = Path(__file__).parent / "results" / "quick.json"
@@ -37,6 +37,8 @@ Model = tuple[str, nn.Module, Tensor, Tensor, str]
 
 
 class Passes:
+    """Counts of passes through a network."""
+
     forwards = backwards = 0
 
     @property
@@ -46,7 +48,7 @@ class Passes:
 
 @contextmanager
 def counted(model: nn.Module) -> Iterator[Passes]:
-    """Each backward pass is seen where it reaches the images, as often as it does."""
+    """Count the passes through the model. A backward pass counts whenever a gradient reaches the images."""
     passes = Passes()
 
     def arrived(gradient: Tensor) -> None:
@@ -65,7 +67,7 @@ def counted(model: nn.Module) -> Iterator[Passes]:
 
 
 def stored(uri: str, data_dir: str, studies: Sequence[str] = ()) -> Iterator[Model]:
-    """The headline checkpoints of a store's trials, each at the radius of its study."""
+    """Yield the headline checkpoint of each trial in a store, with the radius of its study."""
     store = open_store(uri)
     for manifest in store.records(Manifest, store.record_paths(Manifest)):
         if studies and manifest.name not in studies:
@@ -76,13 +78,14 @@ def stored(uri: str, data_dir: str, studies: Sequence[str] = ()) -> Iterator[Mod
                 continue
             try:
                 model, images, labels = trial_parts(uri, record.trial, manifest.checkpoint, data_dir, "cpu")
-            except UserError as error:  # records travel without weights
-                print(f"{manifest.name} {cell.label} {cell.seed} is left out: {error}", file=sys.stderr)
+            except UserError as error:  # records may have been copied without weights
+                print(f"{manifest.name} {cell.label} {cell.seed} is skipped: {error}", file=sys.stderr)
                 continue
             yield f"{manifest.name} {cell.label} {cell.seed}", model, images, labels, manifest.evaluation.epsilon
 
 
 def trained(names: list[str], data_dir: str) -> Iterator[Model]:
+    """Train and yield the named victims."""
     for name in names:
         victim = VICTIMS[name]
         model, images, labels = victim.trained(data_dir)
@@ -90,13 +93,13 @@ def trained(names: list[str], data_dir: str) -> Iterator[Model]:
 
 
 def compared(name: str, model: nn.Module, images: Tensor, labels: Tensor, epsilon: str) -> dict[str, Any]:
-    found, passes = {}, {}
+    verdicts, passes = {}, {}
     for attack in ("autoattack", "quick"):
         described = parse(attack, epsilon=epsilon, batch_size=len(images))
         with counted(model) as count:
-            found[attack] = evaluate_attack(model, images, labels, described, batch_size=len(images)).correct
+            verdicts[attack] = evaluate_attack(model, images, labels, described, batch_size=len(images)).correct
         passes[attack] = count.all
-    reference, ours = found["autoattack"], found["quick"]
+    reference, ours = verdicts["autoattack"], verdicts["quick"]
     return {
         "model": name,
         "epsilon": epsilon,
@@ -112,24 +115,27 @@ def compared(name: str, model: nn.Module, images: Tensor, labels: Tensor, epsilo
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """One image is allowed where the share of a single one is more than the limit; passes are limited in all."""
+    """Return ok or MISSED for the accuracy. A single image is allowed even where its share exceeds the limit."""
     weaker = row["quick"] - row["autoattack"]
     return "ok" if weaker <= max(LIMITS["points"], 100.5 / row["images"]) else "MISSED"
 
 
 def in_all(rows: list[dict[str, Any]]) -> str:
-    """Of a model that falls at once both attacks take some steps alone, and no share of them says anything."""
+    """Return a line on the passes of all models together.
+
+    For a single weak model, which falls within a few steps of either attack, the ratio means nothing.
+    """
     share = sum(row["quick_passes"] for row in rows) / sum(row["autoattack_passes"] for row in rows)
-    kept = "ok" if share <= LIMITS["passes"] else "MISSED"
-    return f"passes of quick over those of AutoAttack, {len(rows)} models in all: {share:.3f} {kept}"
+    outcome = "ok" if share <= LIMITS["passes"] else "MISSED"
+    return f"passes of quick over those of AutoAttack, {len(rows)} models together: {share:.3f} {outcome}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--store", help="a finished store with weights")
-    parser.add_argument("--studies", nargs="*", default=[], help="of the store, if not all")
-    parser.add_argument("--images", type=int, default=100, help="of each stored model")
+    parser.add_argument("--studies", nargs="*", default=[], help="studies of the store; default: all")
+    parser.add_argument("--images", type=int, default=100, help="images for each stored model")
     parser.add_argument("--factors", type=Fraction, nargs="+", default=[Fraction(1)])
     parser.add_argument("--victims", nargs="*", choices=VICTIMS, default=["CNN"])
     parser.add_argument("--json", type=Path, default=RESULTS)

@@ -1,9 +1,9 @@
-"""How fast reports are: a large store's tables and tests, read for the first time and again, and a small study's all.
+"""Measure the speed of reports: tables and tests of a large store, read first and again, and a small study's report.
 
     python -m benchmarks.reports [--records 100000] [--store FOLDER]
 
 100,000 records are 10,000 trainings of 200 epochs and 90,000 evaluations on 10,000 images, in 20 studies of 10 methods
-with 50 seeds: 1.5 GB on disk. Each time is taken in a process of its own, after its imports.
+with 50 seeds: 1.5 GB on disk. Each measurement runs in its own process and starts after the imports.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ PHASES = ("clean", "apgd-ce", "apgd-t", "fab-t", "square")
 
 
 def fill(root: Path, records: int) -> int:
-    """Write so many records straight into a folder; the store's own fsync would take an hour."""
+    """Write about this many records directly into a folder, and return their number.
+
+    The store's own fsync would take an hour.
+    """
     draws = np.random.default_rng(0)
-    # Drawn from pools: a fresh draw for every record would take longer than all the rest.
+    # Records draw from pools, because fresh random numbers for each would take longer than everything else.
     curves = [_curve(draws) for _ in range(16)]
-    pools = [[_verdicts(draws, place) for _ in range(300)] for place in range(len(METHODS))]
+    pools = [[_verdicts(draws, index) for _ in range(300)] for index in range(len(METHODS))]
     per_study = len(METHODS) * SEEDS * (1 + len(ATTACKS))
     written = 0
     for number in range(max(1, round(records / per_study))):
         study = f"study_{number:03d}"
         cells = []
-        for place, method in enumerate(METHODS):
+        for index, method in enumerate(METHODS):
             for seed in range(SEEDS):
                 trial = hashlib.sha256(f"{study} {method} {seed}".encode()).hexdigest()
                 cells.append(PlannedCell(label=method, display=method.upper(), method=method, seed=seed, trial=trial))
-                written += _write_trial(root, trial, method, seed, pools[place], curves, draws)
+                written += _write_trial(root, trial, method, seed, pools[index], curves, draws)
         _write(root, _manifest(study, cells))
     return written
 
@@ -63,8 +66,8 @@ def _curve(draws: np.random.Generator) -> list[dict[str, float]]:
     return [dict(zip(CURVE, map(float, row), strict=True)) for row in rows]
 
 
-def _verdicts(draws: np.random.Generator, place: int) -> tuple[str, float]:
-    robust = draws.random(IMAGES) < 0.5 + 0.002 * place
+def _verdicts(draws: np.random.Generator, index: int) -> tuple[str, float]:
+    robust = draws.random(IMAGES) < 0.5 + 0.002 * index
     return pack(robust), float(robust.mean())
 
 
@@ -78,9 +81,9 @@ def _write_trial(
     draws: np.random.Generator,
 ) -> int:
     config = TrialConfig(dataset="cifar10", model="preact_resnet18", method=method, seed=seed)
-    kept = {"best_test": Checkpoint(epoch=1, sha256="0" * 64)}
+    checkpoints = {"best_test": Checkpoint(epoch=1, sha256="0" * 64)}
     curve = tuple(curves[draws.integers(len(curves))])
-    _write(root, TrialRecord(trial=trial, config=config, status="done", curve=curve, checkpoints=kept))
+    _write(root, TrialRecord(trial=trial, config=config, status="done", curve=curve, checkpoints=checkpoints))
     clean, _ = pool[draws.integers(len(pool))]
     for name, epsilon in ATTACKS:
         text, accuracy = pool[draws.integers(len(pool))]
@@ -141,13 +144,16 @@ READ = "load(store, None, out / CACHE)"
 WRITE = "write(store, None, out, figures={figures})"
 
 
-def is_within(what: str, limit: float, work: str, store: Path, out: Path) -> bool:
-    """Prints what the work took; on a busy machine the seconds are the machine's, the processor's are ours."""
+def is_within(title: str, limit: float, work: str, store: Path, out: Path) -> bool:
+    """Run the work in a process of its own, print its time and memory, and return True if both are within limits.
+
+    On a busy machine, processor seconds are more reliable than wall seconds.
+    """
     command = [sys.executable, "-c", MEASURED.format(work=work), str(store), str(out)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     seconds, processor, megabytes = map(float, printed.split()[-3:])
     print(
-        f"{what}: {seconds:.1f} s of {limit:.0f} (processor {processor:.1f} s), {megabytes:.0f} MB of {MEGABYTES:.0f}"
+        f"{title}: {seconds:.1f} s of {limit:.0f} (processor {processor:.1f} s), {megabytes:.0f} MB of {MEGABYTES:.0f}"
     )
     return seconds <= limit and megabytes <= MEGABYTES
 
@@ -155,18 +161,18 @@ def is_within(what: str, limit: float, work: str, store: Path, out: Path) -> boo
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--store", type=Path, help="a store to report with figures, e.g. that of the digits study")
+    parser.add_argument("--store", type=Path, help="also report this store with figures, e.g. that of the digits study")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         start = time.perf_counter()
         records = fill(root / "store", arguments.records)
-        os.sync()  # what is still on its way to the disk would slow down the reader
+        os.sync()  # pending writes would slow down the reader
         print(f"wrote {records:,} records in {time.perf_counter() - start:.0f} s")
-        places = root / "store", root / "out"
-        good = is_within("first reading", FIRST_SECONDS, READ, *places)
-        good &= is_within("later reading", LATER_SECONDS, READ, *places)
-        good &= is_within("all tables and tests", TABLES_SECONDS, WRITE.format(figures=False), *places)
+        paths = root / "store", root / "out"
+        good = is_within("first read", FIRST_SECONDS, READ, *paths)
+        good &= is_within("later read", LATER_SECONDS, READ, *paths)
+        good &= is_within("all tables and tests", TABLES_SECONDS, WRITE.format(figures=False), *paths)
         if arguments.store:
             small = arguments.store.absolute(), root / "small"
             good &= is_within("report with all figures", SMALL_SECONDS, WRITE.format(figures=True), *small)

@@ -1,19 +1,20 @@
-"""How many epochs a search needs to find what the whole (M, lambda) grid of `digits` finds.
+"""Measure how many epochs a search needs to match the best point of the whole (M, lambda) grid of `digits`.
 
-    python -m benchmarks.search_efficiency            # searches on the recorded grids, seconds
-    python -m benchmarks.search_efficiency --record   # trains what the grid of benchmarks/digits_grid.py lacks
+    python -m benchmarks.search_efficiency            # searches on the recorded grids; takes seconds
+    python -m benchmarks.search_efficiency --record   # trains the missing points of benchmarks/digits_grid.py
 
 Two grids of real trainings, each with every point of the paper's grid (M = 20, 40, ..., 100 by lambda = 0.2, ..., 1.0):
-`recorded/digits_grid.json` has held-out PGD accuracies of 18 epochs with drops of the rate after 11 and 15, on three
-training seeds; on it the numbers of candidates were chosen. `recorded/digits_autoattack.json` has held-out accuracies
-under the margin attack, the default objective, on two seeds, with the settings that it states; because TPE missed the
-limit on it another sampler was looked for, so it is no independent check of that. Twelve searches look up what they
-would have trained, in the space and with the rungs that a study's search has; what each chose is compared with the best
-of the whole grid, in units of the standard error of a value. A value is one training, or the mean of several, as far as
-the grid has seeds; the grid is taken on the same seeds, which change from search to search. The limit is one for the
-medians; how many single searches kept it is counted beside them.
+`recorded/digits_grid.json` has held-out PGD accuracies over 18 epochs, with learning-rate drops after epochs 11 and 15,
+on three training seeds. The numbers of candidates were chosen on this grid. `recorded/digits_autoattack.json` has
+held-out accuracies under the margin attack, the default objective, on two seeds, and includes its settings. The present
+sampler was chosen because TPE missed the limit on this grid, so it is no independent check of the sampler.
 
-The second grid also has AutoAttack's verdicts: how well each objective orders the points as AutoAttack does.
+Twelve searches look up the trainings that they propose, with the space and rungs of a study's search. The choice of
+each search is compared with the best of the whole grid, in units of the standard error of a value. A value is one
+training, or the mean over several seeds. The grid is evaluated on the same seeds, which change from search to search.
+The limit applies to the medians; the number of single searches within the limit is printed too.
+
+The second grid also has AutoAttack accuracies, which show how well each objective ranks the points.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ RECORDED = HERE / "recorded" / "digits_grid.json"
 RESULTS = HERE / "results" / "search_efficiency.json"
 SEARCHES = 12
 LIMIT = 1 / 4
-CANDIDATES = {1: 6, 2: 8, 3: 8}  # by number of seeds: one seed saves no training of those that fall behind
+CANDIDATES = {1: 6, 2: 8, 3: 8}  # by number of seeds; with one seed, dropping a candidate saves no further seeds
 
 Curves = dict[str, dict[str, list[float | None]]]  # by point and seed
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Recorded curves of one objective; `drop` is the number of epochs before the rate has fallen to half."""
+    """Recorded curves of one objective. `drop` is the number of epochs until the learning rate has halved."""
 
     objective: str
     curves: Curves
@@ -47,40 +48,42 @@ class Grid:
 
     @property
     def seeds(self) -> list[str]:
-        """With which every point was trained."""
-        every = [set(runs) for runs in self.curves.values()]
-        return sorted(set.intersection(*every)) if every else []
+        """The seeds with which every point was trained."""
+        seeds = [set(runs) for runs in self.curves.values()]
+        return sorted(set.intersection(*seeds)) if seeds else []
 
     @property
     def spread(self) -> float:
-        """Of one value, pooled over the points with several seeds: those of one point say little."""
-        found = [[best(curve) for curve in runs.values()] for runs in self.curves.values() if len(runs) > 1]
-        freedom = sum(len(values) - 1 for values in found)
-        return math.sqrt(sum(statistics.variance(values) * (len(values) - 1) for values in found) / freedom)
+        """The standard deviation of a value over seeds, pooled over all points with several seeds."""
+        values_by_point = [[best(curve) for curve in runs.values()] for runs in self.curves.values() if len(runs) > 1]
+        freedom = sum(len(values) - 1 for values in values_by_point)
+        return math.sqrt(sum(statistics.variance(values) * (len(values) - 1) for values in values_by_point) / freedom)
 
 
 def best(curve: list[float | None]) -> float:
+    """Return the highest value of a curve."""
     return max(value for value in curve if value is not None)
 
 
 def grids() -> list[Grid]:
+    """Load the recorded grids with at least two seeds."""
     from benchmarks import digits_grid
     from sweep.search.pruning import first_drop
     from trainers.config import Recipe
 
     pgd, attacked = json.loads(RECORDED.read_text()), digits_grid.recorded()
-    found = [Grid("pgd", pgd["curves"], int(pgd["config"]["recipe"]["schedule"]["at"][0]))]
+    loaded = [Grid("pgd", pgd["curves"], int(pgd["config"]["recipe"]["schedule"]["at"][0]))]
     if attacked["runs"]:
         recipe = Recipe.model_validate(attacked["config"]["recipe"])
         curves = {
             point: {seed: run["margin"] for seed, run in runs.items()} for point, runs in attacked["runs"].items()
         }
-        found.append(Grid("margin", curves, first_drop(recipe, 1)))
-    return [grid for grid in found if len(grid.seeds) > 1]  # else no standard error is known
+        loaded.append(Grid("margin", curves, first_drop(recipe, 1)))
+    return [grid for grid in loaded if len(grid.seeds) > 1]  # otherwise the standard error is unknown
 
 
 def one_search(grid: Grid, seeds: tuple[str, ...], number: int, folder: Path) -> tuple[str, int]:
-    """The chosen point and the epochs that were trained to find it."""
+    """Run one search, and return the chosen point and the number of epochs trained."""
     import search_spaces
     from benchmarks.digits_grid import key
     from sweep.search.pruning import rungs
@@ -88,8 +91,8 @@ def one_search(grid: Grid, seeds: tuple[str, ...], number: int, folder: Path) ->
     from sweep.search.settings import SearchSettings
 
     epochs = len(next(iter(grid.curves.values()))[seeds[0]])
-    # The first seed is the sampler's too: searches on the same trainings differ by it.
-    recorded = {number + 100 * place: seed for place, seed in enumerate(seeds)}
+    # The first seed is also the sampler's, so that searches on the same trainings differ.
+    recorded = {number + 100 * index: seed for index, seed in enumerate(seeds)}
     settings = SearchSettings(
         id=f"search-{number}",
         label="sovr",
@@ -113,22 +116,22 @@ def one_search(grid: Grid, seeds: tuple[str, ...], number: int, folder: Path) ->
 
 
 def searches(grid: Grid, count: int) -> dict[str, Any]:
-    """Each on so many of the training seeds, in turn, and compared with the best of the grid on the same ones."""
+    """Run SEARCHES searches on `count` training seeds each, and compare them with the best of the grid."""
     memory = Path("/dev/shm")
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         for number in range(SEARCHES):
-            seeds = tuple(grid.seeds[(number + place) % len(grid.seeds)] for place in range(count))
+            seeds = tuple(grid.seeds[(number + offset) % len(grid.seeds)] for offset in range(count))
             chosen, epochs = one_search(grid, seeds, number, Path(folder))
             value = {name: statistics.fmean(best(runs[seed]) for seed in seeds) for name, runs in grid.curves.items()}
             top = max(value, key=lambda name: value[name])
             whole = sum(len(runs[seed]) for runs in grid.curves.values() for seed in seeds)
             facts = {"grid_best": top, "best_value": value[top], "chosen": chosen, "chosen_value": value[chosen]}
-            found.append({**facts, "epochs": epochs, "share_of_epochs": epochs / whole})
-    regret = statistics.median(row["best_value"] - row["chosen_value"] for row in found)
-    share = statistics.median(row["share_of_epochs"] for row in found)
+            rows.append({**facts, "epochs": epochs, "share_of_epochs": epochs / whole})
+    regret = statistics.median(row["best_value"] - row["chosen_value"] for row in rows)
+    share = statistics.median(row["share_of_epochs"] for row in rows)
     standard_error = grid.spread / math.sqrt(count)
-    near = [row for row in found if row["best_value"] - row["chosen_value"] <= standard_error]
+    near = [row for row in rows if row["best_value"] - row["chosen_value"] <= standard_error]
     return {
         "standard_error": standard_error,
         "median_regret": regret,
@@ -136,11 +139,12 @@ def searches(grid: Grid, count: int) -> dict[str, Any]:
         "kept": regret <= standard_error and share <= LIMIT,
         "within_one_error": len(near),
         "within_both": sum(row["share_of_epochs"] <= LIMIT for row in near),
-        "searches": found,
+        "searches": rows,
     }
 
 
 def evaluate() -> dict[str, dict[str, Any]]:
+    """Return the results of all searches, by objective and number of seeds."""
     return {
         f"{grid.objective}, {count} seed{'s'[: count > 1]}": searches(grid, count)
         for grid in grids()
@@ -161,11 +165,13 @@ def main() -> int:
     measured = evaluate()
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
-    for what, row in measured.items():
-        print(f"{what}: median regret {row['median_regret']:.4f}, standard error {row['standard_error']:.4f},", end=" ")
+    for title, row in measured.items():
+        print(
+            f"{title}: median regret {row['median_regret']:.4f}, standard error {row['standard_error']:.4f},", end=" "
+        )
         print(f"{row['median_share_of_epochs']:.1%} of the grid's epochs (limit {LIMIT:.0%}):", end=" ")
-        print("kept" if row["kept"] else "missed", end="; ")
-        print(f"of {SEARCHES} searches {row['within_one_error']} within one standard error,", end=" ")
+        print("within the limit" if row["kept"] else "MISSED", end="; ")
+        print(f"{row['within_one_error']} of {SEARCHES} searches within one standard error,", end=" ")
         print(f"{row['within_both']} of them with at most {LIMIT:.0%} of the epochs")
     print("\n".join(digits_grid.correlation_lines()))
     return 0 if all(row["kept"] for row in measured.values()) else 1

@@ -1,10 +1,10 @@
-"""The sequential test of `sweep.decide` by simulation: how often it is wrong, and how many seeds it takes.
+"""Simulate the sequential test of `sweep.decide`: its error rate, and the number of seeds that it needs.
 
     python -m benchmarks.sequential            # about a minute
 
-Runs look after every seed. Differences have mean 0 in the first table, whose last column is a fixed-n paired t-test
-that is looked at after every seed too, which nobody should do; in the second they are normal with mean d and spread 1.
-The third has equal methods and tells claims that were named beforehand from those that the first seeds suggested.
+All runs test after every seed. In the first table, differences have mean 0; its last column is a fixed-n paired t-test
+after every seed, which is invalid. In the second table, differences are normal with mean d and standard deviation 1.
+The third compares equal methods, and separates claims fixed beforehand from claims that the first seeds suggested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import nctdtr, stdtr, stdtrit
 from scipy.stats import ttest_ind
 
-from reports.sequential import log_e_value
+from reports.analysis.sequential import log_e_value
 
 RESULTS = Path(__file__).parent / "results" / "sequential.json"
 RUNS, SEEDS, ALPHA, POWER = 10_000, 100, 0.05, 0.8
@@ -49,7 +49,7 @@ NULLS: dict[str, Draw] = {
     "skewed: gamma of shape 4 (skewness 1)": lambda random, shape: random.gamma(4, size=shape) - 4,
     "skewed: log-normal (skewness 6)": lambda random, shape: np.exp(random.standard_normal(shape)) - math.exp(0.5),
 }
-# Drawn apart, so that the rows above keep their numbers.
+# Drawn from a second generator, so that the rows above keep their numbers.
 LATER_NULLS: dict[str, Draw] = {
     "a method at chance in 1 of 10 seeds, not marked collapsed": lambda random, shape: (
         60 * (random.random(shape) < 0.9) + random.standard_normal(shape) - 54
@@ -63,7 +63,7 @@ RESOLUTIONS = {"equal labels, counted on 360 images": 100 / 360, "equal labels, 
 
 
 def moments(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """n, mean and centred sum of squares after every seed."""
+    """Return n, mean and centred sum of squares after every seed; rows are runs."""
     n = np.arange(1, differences.shape[1] + 1)
     mean = np.cumsum(differences, axis=1) / n
     squares = np.maximum(np.cumsum(differences**2, axis=1) - n * mean**2, 0)
@@ -71,7 +71,7 @@ def moments(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def decided_at(differences: np.ndarray, resolution: float = 0.0) -> np.ndarray:
-    """Seeds after which each run is decided; one more than it has if never."""
+    """Return the number of seeds after which each run is decided, or one more than it has if never."""
     n, mean, squares = moments(differences)
     crossed = log_e_value(n, mean, squares + n * resolution**2 / 6) >= -math.log(ALPHA)
     crossed[:, 0] = False
@@ -79,7 +79,7 @@ def decided_at(differences: np.ndarray, resolution: float = 0.0) -> np.ndarray:
 
 
 def peeked_t_test(differences: np.ndarray) -> float:
-    """Share of runs in which a t-test is significant at some look from the third seed on."""
+    """Return the share of runs in which a t-test after every seed, from the third on, is ever significant."""
     n, mean, squares = moments(differences)
     n, mean, squares = n[2:], mean[:, 2:], squares[:, 2:]
     spread = np.sqrt(np.maximum(squares, 1e-12) / (n - 1))
@@ -88,16 +88,16 @@ def peeked_t_test(differences: np.ndarray) -> float:
 
 
 def peeked_welch(random: np.random.Generator) -> float:
-    """The same for Welch's test of two equal methods, as tables show it while seeds are added in twos."""
+    """Return the share of runs in which Welch's test of equal methods, after every second seed, is ever significant."""
     ours, base = random.standard_normal((2, RUNS, CHOSEN_SEEDS))
-    found = np.zeros(RUNS, dtype=bool)
+    significant = np.zeros(RUNS, dtype=bool)
     for n in range(CHOSEN_AFTER, CHOSEN_SEEDS, 2):
-        found |= ttest_ind(ours[:, :n], base[:, :n], axis=1, equal_var=False).pvalue < ALPHA
-    return float(found.mean())
+        significant |= ttest_ind(ours[:, :n], base[:, :n], axis=1, equal_var=False).pvalue < ALPHA
+    return float(significant.mean())
 
 
 def fixed_n(effect: float) -> int:
-    """Pairs at which a two-sided paired t-test has the power."""
+    """Return the number of pairs at which a two-sided paired t-test reaches POWER."""
     n = 2
     while True:
         critical = stdtrit(n - 1, 1 - ALPHA / 2)
@@ -107,7 +107,10 @@ def fixed_n(effect: float) -> int:
 
 
 def chosen_claims(random: np.random.Generator) -> dict[str, float]:
-    """Share of runs with a false decision among equal methods against one and the same, by who named the claim when."""
+    """Return the share of runs with a false decision, by how the claim was chosen.
+
+    METHODS equal methods are compared with one other method that equals them.
+    """
     ours, base = (random.standard_normal((RUNS, number, CHOSEN_SEEDS)) for number in (METHODS, 1))
     differences = ours - base
     seen = differences[:, :, :CHOSEN_AFTER]
@@ -123,13 +126,13 @@ def chosen_claims(random: np.random.Generator) -> dict[str, float]:
 
 def main() -> int:
     random, later = np.random.default_rng(20240611), np.random.default_rng(20240612)
-    found: dict[str, Any] = {"null": {}, "effect": {}}
+    results: dict[str, Any] = {"null": {}, "effect": {}}
     print(f"| Differences, mean 0 | decided within 10 | within {SEEDS} | t-test at every look |\n|:--|--:|--:|--:|")
     for name, draw in (NULLS | LATER_NULLS).items():
         differences = draw(random if name in NULLS else later, (RUNS, SEEDS))
         at = decided_at(differences, RESOLUTIONS.get(name, 0.0))
         row = {"10": float((at <= 10).mean()), str(SEEDS): float((at <= SEEDS).mean()), "t": peeked_t_test(differences)}
-        found["null"][name] = row
+        results["null"][name] = row
         print("| " + " | ".join([name, *(f"{100 * value:.1f} %" for value in row.values())]) + " |")
     print(
         "\n| d | seeds, mean | median | 80 % within | wrong direction | fixed-n t-test, power 0.8 |"
@@ -146,21 +149,21 @@ def main() -> int:
             "wrong": float((means < 0)[at <= MOST_SEEDS].mean()),
             "fixed": float(fixed_n(effect)),
         }
-        found["effect"][f"{effect:g}"] = row
+        results["effect"][f"{effect:g}"] = row
         print(
             f"| {effect:g} | {row['mean']:.1f} | {row['median']:.0f} | {row['80']:.0f} | {100 * row['wrong']:.2f} % | "
             f"{row['fixed']:.0f} |"
         )
-    found["chosen"] = chosen_claims(later)
+    results["chosen"] = chosen_claims(later)
     print(f"\n| {METHODS} equal methods against one | decided within {CHOSEN_SEEDS} |\n|:--|--:|")
-    for name, share in found["chosen"].items():
+    for name, share in results["chosen"].items():
         print(f"| {name} | {100 * share:.1f} % |")
-    found["welch"] = peeked_welch(later)
-    print(f"\nWelch's test at some look, seeds added in twos: {100 * found['welch']:.1f} %")
+    results["welch"] = peeked_welch(later)
+    print(f"\nWelch's test at some look, seeds added in twos: {100 * results['welch']:.1f} %")
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     valid = ("normal", "equal labels: two normal methods", "equal labels, counted on 360 images")
-    wrong = [name for name in valid if found["null"][name][str(SEEDS)] > ALPHA]
+    wrong = [name for name in valid if results["null"][name][str(SEEDS)] > ALPHA]
     print(
         "\nwithin 5 % where the test is exact" if not wrong else f"\nmore than 5 % false decisions: {', '.join(wrong)}"
     )

@@ -1,8 +1,8 @@
-"""What the sweep itself costs: per trial beside plain Ray Tune, for ten thousand trials, and in idle devices.
+"""Measure the cost of the sweep itself: per trial compared with plain Ray Tune, for ten thousand trials, and idle time.
 
     python -m benchmarks.sweep_overhead [--trials 40]
 
-Both sides run in one process on the same Ray of two CPUs, one after the other, with the same trainings of one step.
+Both sides run one after the other in one process, on the same Ray with two CPUs, with the same trainings of one step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "sweep_overhead.json"
 LIMITS = {
-    "seconds_per_trial": 0.15,
+    "seconds_per_trial": 0.05,
     "busy": 0.95,
     "plan_seconds": 3.0,
     "status_seconds": 3.0,
@@ -50,34 +49,14 @@ def study(folder: Path, **changes: Any) -> Any:
 
 
 def our_sweep(chosen: Any, folder: Path) -> tuple[float, float, float]:
-    """Seconds of the whole Tune run, seconds of the trainings, share of the time that the devices were busy."""
-    from sweep.cluster.devices import choose, slots
-    from sweep.cluster.tune import Queue, Watch, fit
-    from sweep.store.opening import open_store
+    """Return seconds from the first trial's start to the end, seconds of the trainings, and how busy devices were."""
+    from benchmarks._tune import swept
     from sweep.store.records.trial import TrialRecord
-    from sweep.work.tasks import Setting
-    from sweep.work.work import Work
 
-    class Trainings(Work):
-        """Evaluations are no part of what is compared."""
-
-        def _queue_evaluations(self, cell: Any, stored: Any = None) -> None:
-            pass
-
-    store = open_store(folder / "store")
-    resources = choose(chosen)
-    work = Trainings(chosen, store, command="benchmark")
-    queue = Queue(work, Setting(store.uri, str(folder)), resources, lambda: False, retries=0)
-    watch = Watch(queue, 3600.0, lambda: None)
-    started = time.perf_counter()
-    fit(queue, watch, resources, scratch=str(folder / "tune"), callbacks=[])
-    wall = time.perf_counter() - started
-    work.close()
-    assert work.complete and not work.failed, work.failed
-    trained = store.records(TrialRecord, store.record_paths(TrialRecord))
+    run = swept(chosen, folder)
+    trained = run.store.records(TrialRecord, run.store.record_paths(TrialRecord))
     training = sum(record.curve[0]["seconds"] for record in trained)
-    span = max(end for _, end in watch.spans) - min(start for start, _ in watch.spans)
-    return wall, training, watch.busy_seconds() / slots(resources) / span
+    return run.seconds, training, run.busy
 
 
 def plain_tune(chosen: Any, trials: int, folder: Path) -> tuple[float, float]:
@@ -85,9 +64,11 @@ def plain_tune(chosen: Any, trials: int, folder: Path) -> tuple[float, float]:
     for name in [name for name in os.environ if name.startswith("TUNE_")]:
         del os.environ[name]
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
-    seconds = folder / "seconds"  # without loggers Tune's own table of results is empty
+    seconds = folder / "seconds"  # without loggers, Tune's own table of results is empty
     seconds.mkdir()
     from ray import tune
+
+    from benchmarks._tune import FirstStart
 
     config = chosen.config("st").model_dump_json()
 
@@ -99,7 +80,7 @@ def plain_tune(chosen: Any, trials: int, folder: Path) -> tuple[float, float]:
         from ray import tune
 
         from trainers.config import TrialConfig
-        from trainers.train import train
+        from trainers.loop.train import train
 
         wanted = TrialConfig.model_validate({**json.loads(config), "seed": parameters["seed"]})
         with tempfile.TemporaryDirectory() as place:
@@ -107,22 +88,22 @@ def plain_tune(chosen: Any, trials: int, folder: Path) -> tuple[float, float]:
         (seconds / str(wanted.seed)).write_text(str(outcome["curve"][0]["seconds"]))
         tune.report({"done": True})
 
-    started = time.perf_counter()
+    first = FirstStart()
     found = tune.Tuner(
         tune.with_resources(trainable, {"cpu": 1}),
         param_space={"seed": tune.grid_search(list(range(trials)))},
         tune_config=tune.TuneConfig(reuse_actors=True),
-        run_config=tune.RunConfig(storage_path=str(folder / "plain"), verbose=0),
+        run_config=tune.RunConfig(storage_path=str(folder / "plain"), verbose=0, callbacks=[first]),
     ).fit()
-    wall = time.perf_counter() - started
+    wall = first.seconds()
     assert not found.errors, found.errors
     return wall, sum(float(path.read_text()) for path in seconds.iterdir())
 
 
 def ten_thousand(folder: Path) -> dict[str, float]:
-    """Dry run and status of 10,000 trials as commands: CPU seconds and megabytes, start of Python included.
+    """Return the CPU seconds and megabytes of a dry run and of status with 10,000 trials, including Python's start.
 
-    CPU time, because what else runs on the machine is no cost of ours. The worst of all shapes is compared.
+    CPU time excludes other load on the machine. The worst of all shapes counts.
     """
     found = {"plan_seconds": 0.0, "status_seconds": 0.0, "megabytes": 0.0}
     for labels, seeds in SHAPES:
@@ -153,7 +134,7 @@ def _listed(folder: Path, labels: int, seeds: int) -> tuple[dict[str, float], fl
         record = TrialRecord(trial=str(cell.trial), config=cell.config, status="done", numerics=NUMERICS_VERSION)
         place = folder / "store" / record.path
         place.parent.mkdir(parents=True)
-        place.write_bytes(record.encoded())  # a store's own write waits for the disk each time
+        place.write_bytes(record.encoded())  # the store's own write waits for the disk each time
     commands = {
         "plan_seconds": ["sweep.run", "--study", str(folder / "overhead.yaml"), "--store", store.uri, "--dry-run"],
         "status_seconds": ["sweep.status", "--store", store.uri],
@@ -186,7 +167,7 @@ def main() -> int:
         print(f"ours: {ours:.1f} s for {trials} trials", flush=True)
         plain, plain_training = plain_tune(one_step, trials, folder)
         print(f"plain Tune: {plain:.1f} s", flush=True)
-        # Some ten seconds each: of shorter ones the second process's later start is a tenth of all.
+        # About ten seconds each. With shorter trainings, the second process's later start would distort the result.
         equal = study(folder, seeds=list(range(8)), train_images=1000, train={**STUDY["train"], "epochs": 200})
         *_, busy = our_sweep(equal, folder / "equal")
         ray.shutdown()

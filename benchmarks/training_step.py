@@ -1,11 +1,10 @@
-"""What a training step costs, against the official loop written plainly and against each method's floor.
+"""Measure the cost of a training step, against the official loop written plainly and against each method's floor.
 
     python -m benchmarks.training_step [--methods at sovr] [--rounds 3] [--batch-size 32]
 
-PreActResNet-18, PGD-10, one core, processor time. The speed of a machine that others share changes by a tenth from one
-second to the next, so the steps of a round take turns pass by pass: each pass of one has a pass of every other beside
-it, and each round has new networks. Ratios are the median of the rounds'. A floor is the bare forwards and backwards a
-method cannot do without, on the network as we train it:
+PreActResNet-18, PGD-10, one core, processor time. The speed of a shared machine changes by a tenth from one second to
+the next, so the steps of a round take turns pass by pass, and each round has new networks. Ratios are medians over
+rounds. A floor is the forward and backward passes that a method cannot do without, on the network as we train it:
 
     train-mode (at, sovr, ewat)   10 x (train forward + input gradient), closing forward, forward + full backward,
                                   clean forward
@@ -14,9 +13,9 @@ method cannot do without, on the network as we train it:
     trades (trades, tsovr)        eval forward for the target, 10 x (eval forward + input gradient), two forwards +
                                   full backward, one more forward of the clean images
 
-What a method does beside its passes (projections, losses, weights, the update, SOVR's switch) is a hundredth of a step
-and drowns in the noise of two whole steps. It is measured by itself: the same steps and floors on a linear network,
-whose passes cost next to nothing, plus one update of the real network. The passes are counted.
+Everything besides the passes (projections, losses, weights, the update, SOVR's switch) takes a hundredth of a step,
+which is less than the noise of two whole steps. It is measured separately: the same steps and floors on a linear
+network, whose passes cost almost nothing, plus one update of the real network. The passes are counted.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from torch import Tensor, nn
 
 from benchmarks._turns import in_turns
 from trainers import composition, models
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
 from trainers.config import Recipe
+from trainers.loop.precision import prepared
+from trainers.loop.step import training_step
 from trainers.method import Batch
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.precision import prepared
-from trainers.step import training_step
 
 EPSILON, STEP_SIZE, STEPS = 8 / 255, 2 / 255, 10
 FLOORS = {
@@ -70,7 +69,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.SGD:
 
 
 def plain_step(model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, labels: Tensor, noise: Tensor) -> None:
-    """The official adversarial training iteration: every attack step is a full backward()."""
+    """Do the official adversarial training iteration, in which every attack step is a full backward()."""
     model.train()
     delta = torch.clamp(EPSILON * noise, -images, 1 - images).requires_grad_()
     for _ in range(STEPS):
@@ -97,7 +96,7 @@ def our_step(name: str, model: nn.Module, batch: Batch, attack: ProjectedAscent 
 
 
 def floor_step(kind: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
-    """Nothing but the passes through the network that the method needs."""
+    """Do only the passes through the network that the method needs."""
     parameters = list(model.parameters())
     model.train(kind == "train-mode")
     for parameter in parameters:
@@ -122,7 +121,7 @@ def floor_step(kind: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
 
 
 def same_numbers() -> float:
-    """The largest difference, in float64, between the weights and buffers of both loops after two steps."""
+    """Return the largest relative difference, in float64, of weights and buffers between both loops after two steps."""
     torch.manual_seed(1)
     images, labels = torch.rand(4, 3, 32, 32, dtype=torch.float64), torch.arange(4)
     noise = torch.rand_like(images) * 2 - 1
@@ -142,24 +141,24 @@ Case = tuple[nn.Module, Callable[[], object]]
 
 
 def cases(names: list[str], images: Tensor, labels: Tensor) -> dict[str, Case]:
-    """The plain loop, every floor and every method's step, each with a network of its own."""
+    """Return the plain loop, every floor and every method's step, each with its own network."""
     noise, batch = torch.rand_like(images) * 2 - 1, Batch(images, labels, torch.arange(len(labels)), {})
     plain = network()
     optimizer = optimizer_of(plain)
-    found: dict[str, Case] = {"plain": (plain, partial(plain_step, plain, optimizer, images, labels, noise))}
+    cases_by_name: dict[str, Case] = {"plain": (plain, partial(plain_step, plain, optimizer, images, labels, noise))}
     for kind in dict.fromkeys(FLOORS[name] for name in names):
         model = prepared(network(), torch.device("cpu"), Recipe())
-        found[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
+        cases_by_name[f"floor {kind}"] = (model, partial(floor_step, kind, model, images, labels))
     for name in names:
         model = prepared(network(), torch.device("cpu"), Recipe())
-        found[name] = (model, our_step(name, model, batch))
-    return found
+        cases_by_name[name] = (model, our_step(name, model, batch))
+    return cases_by_name
 
 
 def measure(names: list[str], rounds: int, batch_size: int) -> dict[str, list[float]]:
-    """Processor seconds of every step and floor, by round.
+    """Return the processor seconds of every step and floor, by round.
 
-    Each round has networks of its own: where one lies in memory makes it faster or slower by some percent for good.
+    Each round has its own networks, because the position in memory changes a network's speed by some percent.
     """
     torch.manual_seed(1)
     images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
@@ -167,20 +166,20 @@ def measure(names: list[str], rounds: int, batch_size: int) -> dict[str, list[fl
     for number in range(rounds + 1):  # the first round warms up
         runs = cases(names, images, labels)
         taken = dict(zip(runs, in_turns(list(runs.values())), strict=True))
-        shown = ", ".join(f"{case} {seconds:.2f}" for case, seconds in taken.items())
-        print(f"  round {number} of {rounds}, seconds: {shown}", file=sys.stderr, flush=True)
+        timings = ", ".join(f"{case} {seconds:.2f}" for case, seconds in taken.items())
+        print(f"  round {number} of {rounds}, seconds: {timings}", file=sys.stderr, flush=True)
         for case, seconds in taken.items():
             times.setdefault(case, []).extend([seconds] if number else [])
     return times
 
 
 def ratios(times: dict[str, list[float]], case: str, to: str) -> list[float]:
-    """Round by round."""
-    return [one / other for one, other in zip(times[case], times[to], strict=True)]
+    """Return the times of `case` divided by those of `to`, by round."""
+    return [seconds / reference for seconds, reference in zip(times[case], times[to], strict=True)]
 
 
 def beside_passes(names: list[str], batch_size: int, repeats: int = 200) -> dict[str, dict[str, float]]:
-    """Processor seconds of a step and of its floor when the network is nearly free, and the passes through it."""
+    """Return processor seconds and passes of steps and floors on a network that takes almost no time."""
     torch.manual_seed(1)
     batch = Batch(torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,)), torch.arange(batch_size), {})
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
@@ -207,12 +206,12 @@ def beside_passes(names: list[str], batch_size: int, repeats: int = 200) -> dict
 
 
 def update_seconds(repeats: int = 10) -> float:
-    """One step of SGD on all weights of the real network."""
+    """Return the processor seconds of one SGD update of the real network."""
     model = network()
     optimizer = optimizer_of(model)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e-4)
-    optimizer.step()  # makes the momentum buffers
+    optimizer.step()  # creates the momentum buffers
     taken = []
     for _ in range(repeats):
         started = time.process_time()
@@ -222,7 +221,7 @@ def update_seconds(repeats: int = 10) -> float:
 
 
 def _peak_of(kind: str, batch_size: int, pipe: object) -> None:
-    """In a process of its own: how far memory rises above what the model and the images need."""
+    """Send the peak memory above that of the model and the images through the pipe; runs in a process of its own."""
     torch.set_num_threads(1)
     model = prepared(network(), torch.device("cpu"), Recipe())
     images, labels = torch.rand(batch_size, 3, 32, 32), torch.randint(10, (batch_size,))
@@ -235,7 +234,7 @@ def _peak_of(kind: str, batch_size: int, pipe: object) -> None:
             F.cross_entropy(model(images), labels).backward()
 
     before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     work()
     pipe.send(_memory("VmHWM") - before)  # type: ignore[attr-defined]
 
@@ -246,7 +245,7 @@ def _memory(field: str) -> float:
 
 
 def peak_memory(kind: str, batch_size: int) -> float:
-    """MiB."""
+    """Return the peak memory of an attack step or a training step, in MiB."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_peak_of, args=(kind, batch_size, sender))
@@ -257,6 +256,7 @@ def peak_memory(kind: str, batch_size: int) -> float:
 
 
 def results(names: list[str], rounds: int, batch_size: int) -> dict[str, Any]:
+    """Return all measurements of the named methods, for JSON."""
     times = measure(names, rounds, batch_size)
     typical = {case: statistics.median(seconds) for case, seconds in times.items()}
     free, update = beside_passes(list(dict.fromkeys([*names, "sovr"])), batch_size), update_seconds()
@@ -292,6 +292,7 @@ def results(names: list[str], rounds: int, batch_size: int) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
+    """Print the measurements."""
     rounds, memory, switch = result["rounds"], result["peak_mebibytes"], result["switch"]
     print(f"plain official AT step: {result['plain_seconds']:.2f} s (batch {result['batch_size']}, one core)\n")
     print(
@@ -302,11 +303,9 @@ def show(result: dict[str, Any]) -> None:
         spread = "{:.3f}-{:.3f}".format(*row["of_floor_range"])
         passes = f"{row['passes']:>8}{row['floor_passes']:>7}{row['beside_passes_of_floor']:9.2%}  {row['floor']}"
         print(f"{row['method']:8}{row['seconds']:9.2f}{of_plain:>10}{row['of_floor']:10.3f}{spread:>14}{passes}")
-    print(
-        f"\nmedians and range of {rounds} rounds; beside: what a method does beside its passes, as a share of its floor"
-    )
+    print(f"\nmedians and range of {rounds} rounds; beside: time besides the passes, as a share of the method's floor")
     print(f"limits: {LIMIT_OF_PLAIN} of plain (at, sovr), {LIMIT_OF_FLOOR} of floor, switch {LIMIT_OF_SWITCH} of AT")
-    print(f"SOVR's switch by itself: {1e3 * switch['seconds']:.2f} ms, so a step takes {switch['of_at']:.5f} of AT's")
+    print(f"SOVR's switch alone: {1e3 * switch['seconds']:.2f} ms, so a step takes {switch['of_at']:.5f} of AT's")
     print(f"same numbers as the plain loop: largest relative difference {result['largest_relative_difference']:.1e}")
     print(f"peak memory: attack step {memory['attack']:.0f} MiB, training step {memory['training']:.0f} MiB")
 

@@ -1,11 +1,11 @@
-"""How often each rule that gives a verdict is wrong, and how often it finds what is there, by simulation.
+"""Simulate the error rate and the power of each rule that gives a verdict.
 
     python -m benchmarks.verdicts                # all tables, as Markdown
     python -m benchmarks.verdicts best paired    # some of them
 
-Values are normal, seeded, RUNS of each; the error of a rate near 5 % is 0.2 points. Nine methods in a family, as in the
-paper's main table. The rules of claims are the functions that judge them; those of tables are computed for all runs at
-once, and checked against the functions that make the tables on the first runs.
+Values are normal with a fixed seed, in RUNS repetitions; the standard error of a rate near 5 % is 0.2 points. A family
+has nine methods, as in the paper's main table. Claims are judged by the real functions. The rules of tables are
+computed for all runs at once, and checked on the first runs against the functions that make the tables.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from functools import cache, partial
 import numpy as np
 from scipy.special import gammaln, ndtr, stdtr, stdtrit
 
-from reports.claims import rules
-from reports.claims.judge import Claim, Rule, corrected
-from reports.claims.margins import peaks
-from reports.claims.question import Part
-from reports.claims.rules import Decision
-from reports.power import detectable_difference, t3_critical, welch_critical
-from reports.statistics import ALPHA, Sample, compare_family, compare_with_best
+from reports.analysis.claims import rules
+from reports.analysis.claims.judge import Claim, Rule, corrected
+from reports.analysis.claims.margins import peaks
+from reports.analysis.claims.question import ClaimPart
+from reports.analysis.claims.rules import Judgement
+from reports.analysis.power import detectable_difference, t3_critical, welch_critical
+from reports.analysis.statistics import ALPHA, Sample, compare_family, compare_with_best
 from reports.tables.markdown import grid
 
-RUNS = 20_000  # of the rules that are computed for all runs at once
-CLAIM_RUNS = 10_000  # of those that are called one by one
-CHECKED = 100
+RUNS = 20_000  # for rules that are computed for all runs at once
+CLAIM_RUNS = 10_000  # for rules that are called run by run
+CHECKED = 100  # runs compared with the functions that make the tables
 METHODS = 9
 SEEDS = (3, 5, 10)
 SPREADS: dict[str, np.ndarray] = {
@@ -39,7 +39,7 @@ SPREADS: dict[str, np.ndarray] = {
     "first 5, others 1": np.r_[5.0, np.ones(METHODS - 1)],
     "1 to 9": np.linspace(1.0, 9.0, METHODS),
 }
-# Standard deviations apart (in the median spread) that Welch's test of one pair finds in 4 of 5 repetitions.
+# Difference in units of the median standard deviation that Welch's test of one pair detects with power 0.8, by n.
 APART = {3: 3.5, 5: 2.1, 10: 1.32}
 Critical = Callable[[np.ndarray], np.ndarray]
 
@@ -59,29 +59,30 @@ DENSITY = np.exp(-(NORMAL**2) / 2) / math.sqrt(2 * math.pi) * (NORMAL[1] - NORMA
 
 
 def _range_below(x: np.ndarray) -> np.ndarray:
-    """That METHODS normals span less than x times the square root of 2 (Tukey, Games and Howell)."""
+    """Return the probability that METHODS normals span less than sqrt(2) x (Tukey; Games and Howell)."""
     between = ndtr(NORMAL) - ndtr(NORMAL - math.sqrt(2) * x[:, None])
     return np.asarray(METHODS * (DENSITY * between ** (METHODS - 1)).sum(axis=1))
 
 
 def _one_sided_below(x: np.ndarray) -> np.ndarray:
-    """That no method is more than x above the first (Dunnett; the constant of Hsu's comparison with the best)."""
+    """Return the probability that no method is more than x above the first (Dunnett; Hsu's MCB)."""
     return np.asarray((DENSITY * ndtr(math.sqrt(2) * x[:, None] + NORMAL) ** (METHODS - 1)).sum(axis=1))
 
 
 def _two_sided_below(x: np.ndarray) -> np.ndarray:
+    """Return the probability that no method is more than x from the first (Dunnett, two-sided)."""
     high, low = (ndtr(sign * math.sqrt(2) * x[:, None] + NORMAL) for sign in (1, -1))
     return np.asarray((DENSITY * (high - low) ** (METHODS - 1)).sum(axis=1))
 
 
 @cache
 def studentized(below: Callable[[np.ndarray], np.ndarray]) -> Critical:
-    """The value that t passes with probability ALPHA, by degrees of freedom."""
+    """Return the critical value of t at level ALPHA, as a function of the degrees of freedom."""
     points = np.linspace(0.0, 12.0, 1201)
     beyond = 1 - below(points)
     freedoms = np.geomspace(1.0, 400.0, 24)
     logs = np.linspace(-25.0, 2.5, 1101)
-    found = []
+    log_values = []
     for freedom in freedoms:
         half = freedom / 2
         spread = np.exp(logs)
@@ -92,12 +93,12 @@ def studentized(below: Callable[[np.ndarray], np.ndarray]) -> Critical:
             middle = (low + high) / 2
             tail = float(weight @ np.interp(math.exp(middle) * spread, points, beyond, right=0.0))
             low, high = (middle, high) if tail > ALPHA else (low, middle)
-        found.append(high)
-    return lambda freedom: np.exp(np.interp(np.log(freedom), np.log(freedoms), found))
+        log_values.append(high)
+    return lambda freedom: np.exp(np.interp(np.log(freedom), np.log(freedoms), log_values))
 
 
 class Families:
-    """RUNS families of METHODS methods, the first of which lies `lead` standard deviations above the others."""
+    """RUNS families of METHODS methods with n seeds each, in which the first method lies `lead` above the others."""
 
     def __init__(self, spread: np.ndarray, n: int, lead: float = 0.0) -> None:
         draws = np.random.default_rng([n, round(1000 * lead), *np.round(spread).astype(int)])
@@ -109,7 +110,7 @@ class Families:
         self.best = self.means.argmax(axis=1)
 
     def welch(self, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """|t| and degrees of freedom of every method against the reference; t = 0 at the reference itself."""
+        """Return |t| and degrees of freedom of every method against the reference, which itself has t = 0."""
         rows = np.arange(RUNS)
         share = self.variances / self.n
         both = share + share[rows, reference][:, None]
@@ -119,17 +120,17 @@ class Families:
         return t, freedom
 
     def pooled(self, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same with one spread for all."""
-        away = np.abs(self.means - self.means[np.arange(RUNS), reference][:, None])
+        """Return the same with a pooled standard deviation."""
+        distance = np.abs(self.means - self.means[np.arange(RUNS), reference][:, None])
         error = np.sqrt(2 * self.variances.mean(axis=1) / self.n)[:, None]
-        return away / error, np.full(away.shape, float(METHODS * (self.n - 1)))
+        return distance / error, np.full(distance.shape, float(METHODS * (self.n - 1)))
 
     def samples(self, run: int) -> list[Sample]:
         return [Sample.of(values) for values in self.values[run]]
 
 
 def holm_rejects(t: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Which comparisons Holm calls significant; the reference's own has p = 1 and is not one of them."""
+    """Return the comparisons that are significant after Holm; the reference itself has p = 1 and is not counted."""
     p = 2 * stdtr(freedom, -t)
     order = np.argsort(p, axis=1)
     steps = np.r_[np.arange(METHODS - 1, 0, -1), 1]
@@ -140,6 +141,7 @@ def holm_rejects(t: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def against_best(families: Families) -> dict[str, np.ndarray]:
+    """Return the rejections of each rule for comparisons with the best mean."""
     t, freedom = families.welch(families.best)
     pooled, all_freedom = families.pooled(families.best)
     return {
@@ -152,6 +154,7 @@ def against_best(families: Families) -> dict[str, np.ndarray]:
 
 
 def against_first(families: Families) -> dict[str, np.ndarray]:
+    """Return the rejections of each rule for comparisons with the first method."""
     first = np.zeros(RUNS, dtype=int)
     t, freedom = families.welch(first)
     pooled, all_freedom = families.pooled(first)
@@ -169,17 +172,17 @@ def _student(families: Families) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(families: Families) -> None:
-    """The rules above are those of the tables."""
+    """Raise AssertionError if the rules above differ from those of the tables in the first runs."""
     best, first = against_best(families)["**T3**"], against_first(families)["**Welch, Holm**"]
     for run in range(CHECKED):
         samples = families.samples(run)
-        for rejected, made in (
+        for rejected, comparisons in (
             (best, compare_with_best(samples, int(families.best[run]))),
             (first, compare_family(samples, 0)),
         ):
-            decided = [one is not None and bool(one.significant) for one in made]
+            decided = [comparison is not None and bool(comparison.significant) for comparison in comparisons]
             if decided != list(rejected[run]):
-                raise AssertionError(f"the simulated rule departs from the tables' in run {run}")
+                raise AssertionError(f"the simulated rule differs from that of the tables in run {run}")
 
 
 def families_table(rule: Callable[[Families], dict[str, np.ndarray]]) -> str:
@@ -191,42 +194,44 @@ def families_table(rule: Callable[[Families], dict[str, np.ndarray]]) -> str:
             check(equal)
             wrong = {name: float(rejected.any(axis=1).mean()) for name, rejected in rule(equal).items()}
             ahead = rule(Families(spread, n, APART[n] * float(np.median(spread))))
-            found = {name: float(rejected[:, 1:].mean()) for name, rejected in ahead.items()}
+            power = {name: float(rejected[:, 1:].mean()) for name, rejected in ahead.items()}
             names = list(wrong)
-            rows.append([spread_name, str(n), *(f"{percent(wrong[name])} / {100 * found[name]:.0f}" for name in names)])
+            rows.append([spread_name, str(n), *(f"{percent(wrong[name])} / {100 * power[name]:.0f}" for name in names)])
     return table(["standard deviations", "n", *names], rows)
 
 
 def best() -> str:
     return (
-        "Against the best mean. Of nine equal methods, in how many % of runs any is told from the best; / when the "
-        f"first leads, how many % of the others are told from the best.\n\n{families_table(against_best)}"
+        "Against the best mean. Before the slash: % of runs in which, of nine equal methods, any differs significantly "
+        "from the best. After it: % of the other methods that differ significantly from the best when the first "
+        f"leads.\n\n{families_table(against_best)}"
     )
 
 
 def baseline() -> str:
     return (
-        "Against the first method, fixed beforehand. Of nine equal methods, in how many % of runs any is told from "
-        f"it; / when it leads, how many % of the others are told from it.\n\n{families_table(against_first)}"
+        "Against the first method, fixed beforehand. Before the slash: % of runs in which, of nine equal methods, any "
+        "differs significantly from it. After it: % of the other methods that differ significantly when it leads."
+        f"\n\n{families_table(against_first)}"
     )
 
 
 def paired() -> str:
-    """Two methods whose seeds go together to a degree."""
+    """Compare Welch's and the paired test for two methods with correlated seeds."""
     rows = []
     for n in SEEDS:
         for correlation in (-0.5, 0.0, 0.5, 0.9):
             shares = []
             for difference in (0.0, APART[n]):
                 draws = np.random.default_rng([n, round(10 * difference), round(10 * correlation) + 10])
-                one, other = draws.standard_normal((2, RUNS, n))
-                two = correlation * one + math.sqrt(1 - correlation**2) * other
-                away = one + difference - two
-                t = np.abs(away.mean(axis=1)) / (away.std(axis=1, ddof=1) / math.sqrt(n))
+                first, independent = draws.standard_normal((2, RUNS, n))
+                second = correlation * first + math.sqrt(1 - correlation**2) * independent
+                differences = first + difference - second
+                t = np.abs(differences.mean(axis=1)) / (differences.std(axis=1, ddof=1) / math.sqrt(n))
                 paired_p = 2 * stdtr(n - 1, -t)
-                parts = one.var(axis=1, ddof=1) / n, two.var(axis=1, ddof=1) / n
+                parts = first.var(axis=1, ddof=1) / n, second.var(axis=1, ddof=1) / n
                 freedom = (parts[0] + parts[1]) ** 2 * (n - 1) / (parts[0] ** 2 + parts[1] ** 2)
-                welch_p = 2 * stdtr(freedom, -np.abs(away.mean(axis=1)) / np.sqrt(parts[0] + parts[1]))
+                welch_p = 2 * stdtr(freedom, -np.abs(differences.mean(axis=1)) / np.sqrt(parts[0] + parts[1]))
                 shares += [float((p < ALPHA).mean()) for p in (welch_p, paired_p)]
             rows.append([str(n), f"{correlation:g}", *map(percent, shares)])
     headers = ["n", "correlation of seeds", "**Welch**: wrong", "paired: wrong", "**Welch**: found", "paired: found"]
@@ -234,24 +239,24 @@ def paired() -> str:
 
 
 def detectable() -> str:
-    """What a report says n can find, against how often the whole family's verdict finds it."""
+    """Compare the difference that a report calls detectable with how often the family's verdict detects it."""
     rows = []
     for n in (2, *SEEDS):
         unit = Sample(0.0, 1.0, n)
         rules_of_n = partial(_student_value, n), welch_critical(ALPHA / (METHODS - 1)), t3_critical(METHODS)
-        by = [detectable_difference(unit, unit, critical) or math.inf for critical in rules_of_n]
+        differences = [detectable_difference(unit, unit, critical) or math.inf for critical in rules_of_n]
         draws = np.random.default_rng(n)
         values = draws.standard_normal((RUNS, METHODS, n))
-        values[:, 1] += by[1]
+        values[:, 1] += differences[1]
         families = Families(SPREADS["equal"], n)
         families.values, families.means = values, values.mean(axis=2)
         families.variances = values.var(axis=2, ddof=1)
-        found = float(against_first(families)["**Welch, Holm**"][:, 1].mean())
-        rows.append([str(n), *(f"{value:.2f}" for value in by), percent(found)])
+        power = float(against_first(families)["**Welch, Holm**"][:, 1].mean())
+        rows.append([str(n), *(f"{value:.2f}" for value in differences), percent(power)])
     headers = ["n", "Student, no Holm", "**Welch, Holm** over 8", "**T3** among 9", "Welch, Holm finds its own in %"]
     return (
-        "The difference, in standard deviations, that is found in 4 of 5 repetitions; last, how often the verdict of "
-        "the family finds the one stated for it.\n\n" + table(headers, rows)
+        "The difference, in standard deviations, that is detected with power 0.8. Last column: how often the family's "
+        "verdict detects the difference stated for it.\n\n" + table(headers, rows)
     )
 
 
@@ -259,10 +264,10 @@ def _student_value(n: int, freedom: np.ndarray) -> np.ndarray:
     return np.full_like(freedom, float(stdtrit(2 * (n - 1), 1 - ALPHA / 2)))
 
 
-def claim_cases() -> Iterator[tuple[str, str, Sequence[float], Callable[[list[Sample]], Decision]]]:
-    """Rule, situation, true means (standard deviation 1), what judges; the first situation of a rule is its edge."""
+def claim_cases() -> Iterator[tuple[str, str, Sequence[float], Callable[[list[Sample]], Judgement]]]:
+    """Yield rule, situation, true means (standard deviation 1) and judge; a rule's first situation is its edge case."""
 
-    def one_pair(rule: Callable[[Sample, Sample], Decision]) -> Callable[[list[Sample]], Decision]:
+    def one_pair(rule: Callable[[Sample, Sample], Judgement]) -> Callable[[list[Sample]], Judgement]:
         return lambda samples: rule(samples[0], samples[1])
 
     yield "greater, lower", "equal", (50, 50), one_pair(lambda a, b: rules.differs(a, b, 1))
@@ -304,27 +309,27 @@ def claim_cases() -> Iterator[tuple[str, str, Sequence[float], Callable[[list[Sa
         yield f"needs {needs} of four", "4 above in all", (54, 50) * 4, judged
 
 
-def _claim_of_four(needs: str) -> Callable[[list[Sample]], Decision]:
-    def judged(samples: list[Sample]) -> Decision:
+def _claim_of_four(needs: str) -> Callable[[list[Sample]], Judgement]:
+    def judged(samples: list[Sample]) -> Judgement:
         parts = []
         for first, second in zip(samples[::2], samples[1::2], strict=True):
             decision = rules.differs(first, second, 1)
-            parts.append(Part("", decision.verdict, "", "", decision.p))
+            parts.append(ClaimPart("", decision.verdict, "", "", decision.p))
         verdict = Claim("", "", "", needs, corrected(parts, needs), Rule("", "")).verdict
         assert verdict != "holds where run"
-        return Decision(verdict, "")
+        return Judgement(verdict, "")
 
     return judged
 
 
-def verdict_shares(means: Sequence[float], judged: Callable[[list[Sample]], Decision], n: int) -> tuple[float, float]:
-    """Of the runs that hold and that do not."""
+def verdict_shares(means: Sequence[float], judged: Callable[[list[Sample]], Judgement], n: int) -> tuple[float, float]:
+    """Return the shares of runs in which the claim holds and in which it does not."""
     values = np.random.default_rng([n, len(means)]).standard_normal((CLAIM_RUNS, len(means), n))
     values += np.asarray(means, dtype=float)[:, None]
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in zip(values.mean(axis=2).tolist(), values.std(axis=2, ddof=1).tolist(), strict=True):
-        found[judged([Sample(mean, std, n) for mean, std in zip(*row, strict=True)]).verdict] += 1
-    return found["holds"] / CLAIM_RUNS, found["does not hold"] / CLAIM_RUNS
+        counts[judged([Sample(mean, std, n) for mean, std in zip(*row, strict=True)]).verdict] += 1
+    return counts["holds"] / CLAIM_RUNS, counts["does not hold"] / CLAIM_RUNS
 
 
 def claims() -> str:
@@ -337,31 +342,31 @@ def claims() -> str:
 
 
 def shapes() -> str:
-    """Rules without a test over seeds: peaks by counting, ranks of methods, least by the means."""
+    """Simulate the rules without a test over seeds: counting peaks, ranks of methods, and the least of the means."""
     from scipy.stats import spearmanr
 
     draws = np.random.default_rng(0)
     rows = []
-    images = 2_000  # fewer than a data set has, so that the count is not flattered
+    images = 2_000  # fewer than in a data set, so that the result is not optimistic
     for name, apart in (("one normal", 0.0), ("two, 2.5 apart", 2.5), ("two, 3 apart", 3.0), ("two, 4 apart", 4.0)):
         counts: Counter[int] = Counter()
         for _ in range(CLAIM_RUNS):
             margins = draws.standard_normal(images)
             margins[: images // 2] += apart
             counts[int(peaks(margins))] += 1
-        shown = [counts[1] / CLAIM_RUNS, counts[2] / CLAIM_RUNS]
-        rows.append(["peaks of 2,000 images", name, *(percent(share) for share in shown), percent(1 - sum(shown))])
+        shares = [counts[1] / CLAIM_RUNS, counts[2] / CLAIM_RUNS]
+        rows.append(["peaks of 2,000 images", name, *(percent(share) for share in shares), percent(1 - sum(shares))])
     ranks = [spearmanr(*draws.standard_normal((2, 7))) for _ in range(CLAIM_RUNS)]
-    low = sum(one.pvalue < ALPHA and one.statistic < 0 for one in ranks) / CLAIM_RUNS
-    high = sum(one.pvalue < ALPHA and one.statistic > 0 for one in ranks) / CLAIM_RUNS
+    low = sum(result.pvalue < ALPHA and result.statistic < 0 for result in ranks) / CLAIM_RUNS
+    high = sum(result.pvalue < ALPHA and result.statistic > 0 for result in ranks) / CLAIM_RUNS
     means = draws.standard_normal((CLAIM_RUNS, 5, 3)).mean(axis=2)
     least = float((means[:, 0] <= means.min(axis=1)).mean())
     text = table(["rule", "truth", "one peak", "two peaks", "more"], rows)
-    others = [
+    other_rows = [
         ["anticorrelated, 7 methods", "no relation", percent(low), percent(high)],
         ["least of five attacks (no test)", "all equal", percent(least), percent(1 - least)],
     ]
-    return f"{text}\n\n{table(['rule', 'truth', 'holds', 'does not hold'], others)}"
+    return f"{text}\n\n{table(['rule', 'truth', 'holds', 'does not hold'], other_rows)}"
 
 
 TABLES = {

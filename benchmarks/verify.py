@@ -1,11 +1,11 @@
-"""What counterexamples take on disk, and how much faster a number is checked than made, on real CIFAR-10 images.
+"""Measure the disk space of counterexamples, and the speed of verification against evaluation, on CIFAR-10 images.
 
     python -m benchmarks.verify [--data-dir data] [--train-images 4000] [--epochs 6] [--images 128] [--norms linf l2]
 
-Trains two small networks, attacks them with AutoAttack and PGD-20, and checks the store as `sweep.verify` does:
-one thread, processor time, all in one run. Disk is counted per fooled image and given for 10,000 of them, the most that
-a CIFAR test set can have. The ratio is that of the AutoAttack evaluations to the check of all of them, with reading the
-weights; the data set is in memory for both.
+Trains two small networks, attacks them with AutoAttack and PGD-20, and checks the store as `sweep.verify` does, with
+one thread, in processor time and in one run. Disk space is measured per fooled image and reported for 10,000 images,
+the most that a CIFAR test set can have. The ratio is the time of the AutoAttack evaluations over that of checking all
+evaluations, including reading the weights. The data set is in memory for both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sweep.store.base import Store
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study
-from trainers.counterexample_file import EXACT, SIGNS, decoded
+from trainers.attacks.scoring.counterexample_file import EXACT, SIGNS, decoded
 
 MOST_MEGABYTES, LEAST_RATIO = 10.0, 200.0
 WHOLE = 10_000
@@ -36,6 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "verify.json"
 
 
 def study(folder: Path, options: argparse.Namespace) -> Study:
+    """Return a study of two small networks, written into `folder`."""
     attack = {"epsilon": "8/255", "step_size": "2/255", "steps": 5}
     attacks = [
         "clean",
@@ -62,20 +63,20 @@ def study(folder: Path, options: argparse.Namespace) -> Study:
 
 
 def disk_rows(store: Store) -> list[dict[str, Any]]:
-    """Of each attack and norm, all models together."""
-    found: dict[tuple[str, str], list[EvaluationRecord]] = {}
+    """Return the disk space of counterexamples by attack and norm, over all models."""
+    records_by_attack: dict[tuple[str, str], list[EvaluationRecord]] = {}
     for record in store.records(EvaluationRecord, store.record_paths(EvaluationRecord)):
         if record.counterexamples is not None:
-            found.setdefault((record.attack["name"], record.attack["norm"]), []).append(record)
+            records_by_attack.setdefault((record.attack["name"], record.attack["norm"]), []).append(record)
     rows = []
-    for (name, norm), records in found.items():
-        size = sum(one.counterexamples.bytes for one in records if one.counterexamples)
-        kept = [decoded(store.read(one.counterexamples_path), one.images) for one in records]
-        count = sum(map(len, kept))
+    for (name, norm), records in records_by_attack.items():
+        size = sum(record.counterexamples.bytes for record in records if record.counterexamples)
+        arrays = [decoded(store.read(record.counterexamples_path), record.images) for record in records]
+        count = sum(map(len, arrays))
         forms = {
-            "signs": sum(int((one.levels == SIGNS).sum()) for one in kept),
-            "multiples": sum(int((one.levels > SIGNS).sum()) for one in kept),
-            "exact": sum(int((one.levels == EXACT).sum()) for one in kept),
+            "signs": sum(int((array.levels == SIGNS).sum()) for array in arrays),
+            "multiples": sum(int((array.levels > SIGNS).sum()) for array in arrays),
+            "exact": sum(int((array.levels == EXACT).sum()) for array in arrays),
         }
         megabytes = WHOLE * size / max(1, count) / 1e6
         what = f"{name} {norm}: MB for {WHOLE:,} fooled images"
@@ -84,18 +85,19 @@ def disk_rows(store: Store) -> list[dict[str, Any]]:
 
 
 def verify_row(store: Store, seconds: dict[str, float], data_dir: str) -> dict[str, Any]:
+    """Check all evaluations, and return the times; `seconds` are those of the evaluations by record path."""
     paths = store.record_paths(EvaluationRecord)
     started = time.process_time()
-    proofs = [one for _, found in verified(store, {"all": paths}, data_dir, "cpu", _raise) for one in found]
+    proofs = [proof for _, proofs in verified(store, {"all": paths}, data_dir, "cpu", _raise) for proof in proofs]
     checked = time.process_time() - started
     attacked = {path: spent for path, spent in seconds.items() if "/autoattack-" in path}
-    wrong = [one.line() for one in proofs if one.status != "confirmed"]
+    wrong = [proof.line() for proof in proofs if proof.status != "confirmed"]
     return {
         "what": f"{len(attacked)} AutoAttack evaluations against the check of {len(proofs)} evaluations",
         "evaluation_seconds": sum(attacked.values()),
         "verify_seconds": checked,
         "ratio": sum(attacked.values()) / checked,
-        "counterexamples": sum(one.confirmed for one in proofs),
+        "counterexamples": sum(proof.confirmed for proof in proofs),
         "not_confirmed": wrong,
     }
 
@@ -122,10 +124,10 @@ def main() -> int:
         except UserError as fault:
             parser.error(str(fault))
         disk, row = disk_rows(store), verify_row(store, seconds, options.data_dir)
-    for one in disk:
-        verdict = "ok" if one["megabytes"] <= MOST_MEGABYTES else "MISSED"
-        forms = ", ".join(f"{one[name]} {name}" for name in ("signs", "multiples", "exact") if one[name])
-        print(f"{one['what']:<52}{one['megabytes']:8.2f}  {verdict}, at most {MOST_MEGABYTES:g} ({forms})")
+    for attack in disk:
+        verdict = "ok" if attack["megabytes"] <= MOST_MEGABYTES else "MISSED"
+        forms = ", ".join(f"{attack[name]} {name}" for name in ("signs", "multiples", "exact") if attack[name])
+        print(f"{attack['what']:<52}{attack['megabytes']:8.2f}  {verdict}, at most {MOST_MEGABYTES:g} ({forms})")
     verdict = "ok" if row["ratio"] >= LEAST_RATIO and not row["not_confirmed"] else "MISSED"
     times = f"{row['evaluation_seconds']:.1f} s and {row['verify_seconds']:.3f} s"
     print(f"{row['what']}: {times}, ratio {row['ratio']:.0f}  {verdict}, at least {LEAST_RATIO:g}")
@@ -133,7 +135,7 @@ def main() -> int:
         print(f"  not confirmed: {line}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"disk": disk, "verify": row}, indent=2) + "\n", encoding="utf-8")
-    return 0 if verdict == "ok" and all(one["megabytes"] <= MOST_MEGABYTES for one in disk) else 1
+    return 0 if verdict == "ok" and all(attack["megabytes"] <= MOST_MEGABYTES for attack in disk) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Records in; tables, tests, figures and the page out. Loads neither torch nor ray."""
+"""Turn stored records into tables, tests, figures and an HTML page. Loads neither torch nor Ray."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ def write_reports(
     keep_current: bool = False,
     paper: str | Path | None = None,
 ) -> list[Path]:
-    """Everything that can be said about these studies (all, if None), written to `out`; returns the files.
+    """Write tables, figures and the page to `out` and return the paths of the files.
 
-    With `keep_current`, nothing is made again if no record has changed since, and no line of the code that shows them.
-    `paper` is the name or folder of the one whose tables and claims are shown, else the default one.
+    studies: names of the studies to show; None shows every study of the store.
+    figures: draw the figures and the page too.
+    keep_current: return the existing files if neither the records nor the code that shows them have changed.
+    paper: name or folder of the paper to compare with; None uses those that the studies name.
     """
-    # Imported late: `import reports` must stay light for those who only want the name, and a current report too.
-    from reports.freshness import current_files, fingerprint, write_note
+    # Imported late: neither `import reports` nor a report that is still current needs the heavy modules.
+    from reports.store.freshness import current_files, fingerprint, write_note
 
     out = Path(out)
-    # Before the records are read: one that arrives meanwhile makes the next report a new one.
+    # Taken before the records are read: a record that arrives meanwhile then makes this report outdated.
     source = fingerprint(store_uri, studies, paper) if figures else ""
     if figures and keep_current and (current := current_files(out, source)):
         return current

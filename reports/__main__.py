@@ -1,4 +1,4 @@
-"""`python -m reports`: tables, tests, figures and the page of a store; `diff`, `explain`, `export`, `site` beside."""
+"""Commands of `python -m reports`: the report itself, `diff`, `explain`, `export`, `new-paper` and `site`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ StudiesOption = Annotated[
 ]
 AgainstOption = Annotated[
     str | None,
-    typer.Option("--against", help="The paper to compare with: a shipped one's name, or a folder like theirs."),
+    typer.Option("--against", help="Paper to compare with: the name of a shipped one, or a folder like theirs."),
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for what is written. Default: reports.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Output folder. Default: reports.")]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Options that may stand before a subcommand as well as after it."""
+    """Options that may stand before or after a subcommand."""
 
     store: str = "store"
     studies: list[str] | None = None
@@ -44,6 +44,7 @@ class Shared:
         out: Path | None,
         against: str | None = None,
     ) -> Shared:
+        """Return the options of a command, completed by those typed before it. Studies are joined."""
         before = context.obj if isinstance(context.obj, Shared) else cls()
         named = list(dict.fromkeys([*(before.studies or []), *(studies or [])])) or None
         return cls(store or before.store, named, out or before.out, against or before.against)
@@ -58,7 +59,7 @@ def report(
     against: AgainstOption = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures and the page too.")] = True,
 ) -> None:
-    """Write a store's tables and figures. tables.md, tables.tex, tables.csv, numbers.tex, plots and report.html."""
+    """Write a store's tables and figures. Makes tables.md, tables.tex, tables.csv, numbers.tex, plots, report.html."""
     from reports import write_reports
     from reports.store.load import broken_manifests
 
@@ -68,8 +69,8 @@ def report(
         for path in write_reports(shared.store, shared.studies, out, figures=figures, paper=shared.against):
             typer.echo(str(path))
         problems = broken_manifests(shared.store, shared.studies)
-        for one in problems:
-            typer.echo(f"error: {one.path}: {one.reason}", err=True)
+        for problem in problems:
+            typer.echo(f"error: {problem.path}: {problem.reason}", err=True)
         if problems:
             raise typer.Exit(1)
 
@@ -80,29 +81,29 @@ def diff(
     context: typer.Context,
     store: StoreOption = None,
     study: StudiesOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write diff.md there instead of printing it.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for diff.md. Default: print it.")] = None,
     against: AgainstOption = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Judge the paper's own printed numbers instead of ours.")
+        bool, typer.Option("--paper", help="Judge the numbers that the paper prints instead of ours.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what was not run, every part of a claim, and the rules.")
+        bool, typer.Option("--all", help="Also show cells not run, every part of a claim, and the rules.")
     ] = False,
 ) -> None:
-    """Compare numbers with the published ones. Paper, ours, difference, within noise; each claim with a verdict."""
-    from reports import diff_brief
-    from reports.diff import text as difference_text
-    from reports.diff import text_in_print
+    """Compare our numbers with the published ones. Shows every difference, and a verdict on each claim."""
+    from reports.analysis.results import Results
+    from reports.comparison import brief_diff
+    from reports.comparison.diff import text as difference_text
+    from reports.comparison.diff import text_in_print
     from reports.papers import load as load_paper
-    from reports.results import Results
 
     shared = Shared.of(context, store, study, out, against)
     if paper:
         text = text_in_print(load_paper(shared.against))
     else:
         results = Results.read(shared.store, shared.studies, shared.against)
-        text = difference_text(results) if everything else diff_brief.text(results)
-    _say(text, shared.out, "diff.md")
+        text = difference_text(results) if everything else brief_diff.text(results)
+    _print_or_write(text, shared.out, "diff.md")
 
 
 @app.command()
@@ -111,10 +112,10 @@ def explain(
     cell: Annotated[str, typer.Argument(help="e.g. digits/sovr/autoattack, or table1/cifar10_rn18/sovr.")],
     store: StoreOption = None,
     study: StudiesOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write explain.md there instead of printing it.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for explain.md. Default: print it.")] = None,
     against: AgainstOption = None,
 ) -> None:
-    """Explain a cell's distance from the paper's. Each setting that departs, its effect, or how to measure it."""
+    """Explain why a cell differs from the paper's. Lists every differing setting with its measured effect."""
     shared = Shared.of(context, store, study, out, against)
     explain_cell(cell, shared.store, shared.studies, shared.out, shared.against)
 
@@ -122,14 +123,15 @@ def explain(
 def explain_cell(
     cell: str, store: str, studies: list[str] | None = None, out: Path | None = None, against: str | None = None
 ) -> None:
-    from reports.explanation.text import text as explanation
-    from reports.results import Results
+    """Print the explanation of one cell, or write it to explain.md in the folder `out`."""
+    from reports.analysis.results import Results
+    from reports.comparison.explanation.text import text as explanation
 
-    _say(explanation(Results.read(store, studies, against), cell), out, "explain.md")
+    _print_or_write(explanation(Results.read(store, studies, against), cell), out, "explain.md")
 
 
-def _say(text: str, out: Path | None, name: str) -> None:
-    """Printed, or in a file of the folder, whose name is printed."""
+def _print_or_write(text: str, out: Path | None, name: str) -> None:
+    """Print the text, or write it to `out/name` and print that path."""
     from sweep.store.files import write_text
     from sweep.store.folder import make_folder
 
@@ -147,14 +149,14 @@ def export(
     context: typer.Context,
     store: StoreOption = None,
     study: StudiesOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: export.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Output folder. Default: export.")] = None,
     label: Annotated[str | None, typer.Option(help="Also export this method's weights and RobustBench card.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Which of its trainings; default: the first that is done.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the training. Default: the first that finished.")] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(help="last, best_test or best_validation; default: the study's.")
+        str | None, typer.Option(help="last, best_test or best_validation. Default: the study's.")
     ] = None,
 ) -> None:
-    """Write all results as Parquet and CSV. For a chosen cell also its weights and a RobustBench model card."""
+    """Write all results as Parquet and CSV. With --label also that model's weights and its RobustBench card."""
     from reports.export import export as write_export
 
     shared = Shared.of(context, store, study, out)
@@ -168,10 +170,10 @@ def export(
 
 @app.command()
 def new_paper(
-    name: Annotated[str, typer.Argument(help="Of the paper and of its folder, e.g. trades2019.")],
-    folder: Annotated[Path, typer.Option("--in", help="Where the folder is made.")] = Path(),
+    name: Annotated[str, typer.Argument(help="Name of the paper and of its folder, e.g. trades2019.")],
+    folder: Annotated[Path, typer.Option("--in", help="Folder in which to create it.")] = Path(),
 ) -> None:
-    """Write the skeleton of a paper to compare with. One table, one claim; docs/PAPERS.md fills one in."""
+    """Write a skeleton for a paper to compare with. It has one table and one claim; see docs/PAPERS.md."""
     from reports.papers import load as load_paper
     from reports.papers.skeleton import write_skeleton
 
@@ -188,10 +190,10 @@ def site(
     context: typer.Context,
     stores: Annotated[list[str] | None, typer.Argument(help="Folders or s3:// addresses. Default: store.")] = None,
     study: StudiesOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the site. Default: site.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Output folder. Default: site.")] = None,
     against: AgainstOption = None,
 ) -> None:
-    """Write a static site of one or more stores. An index, a page for each study, and its results to download."""
+    """Write a static site of one or more stores. It has an index and, for each study, a page and downloads."""
     from reports.site.site import write_site
 
     shared = Shared.of(context, None, study, out, against)

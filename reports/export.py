@@ -1,4 +1,4 @@
-"""`python -m reports export`: all results as one table, and a chosen model as weights with a RobustBench card."""
+"""The files of `python -m reports export`: all results as one frame, and one model's weights with its cards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from reports.names import network_name
-from reports.results import Results
+from reports.analysis.names import network_name
+from reports.analysis.results import Results
 from reports.store.load import ReportData
 from sweep.errors import UserError
 from sweep.store.files import replacing, write_text
 from sweep.store.folder import make_folder
 from trainers.values import NORM_DISPLAYS
-
-# RobustBench's names of what it knows; others go by our own.
 
 
 def export(
@@ -32,6 +30,7 @@ def export(
     checkpoint: str | None = None,
     paper: str | Path | None = None,
 ) -> list[Path]:
+    """Write all results to `out`, and with `label` one of its models too. Return the paths of the files."""
     results = Results.read(store, studies, paper)
     if label is None and (seed is not None or checkpoint is not None):
         raise UserError("--seed and --checkpoint choose a model: give its --label too")
@@ -45,7 +44,7 @@ def export(
 
 
 def results_frame(data: ReportData) -> pd.DataFrame:
-    """One row per trial and evaluation; a trial without any evaluation has one row too, so that holes are seen."""
+    """Return one row per trial and evaluation. A trial without evaluations has one row, so that gaps show."""
     columns = ["study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "commit"]
     cells = data.cells[[*columns, "device", "wall_seconds"]].copy()
     cells["hyperparameters"] = [json.dumps(value, sort_keys=True) for value in cells["hyperparameters"]]
@@ -65,7 +64,7 @@ def results_frame(data: ReportData) -> pd.DataFrame:
         "warnings",
     ]
     evaluations = data.evaluations[wanted].copy()
-    evaluations["warnings"] = ["; ".join(found) for found in evaluations["warnings"]]
+    evaluations["warnings"] = ["; ".join(texts) for texts in evaluations["warnings"]]
     cells = pd.concat([cells, hyperparameter_columns(data.cells["hyperparameters"])], axis=1)
     numbers = {"accuracy": "float64", "clean_accuracy": "float64", "images": "Int64"}
     joined = cells.merge(evaluations, on="trial", how="left").astype(numbers)
@@ -74,12 +73,12 @@ def results_frame(data: ReportData) -> pd.DataFrame:
 
 
 def hyperparameter_columns(hyperparameters: pd.Series) -> pd.DataFrame:
-    """One column for each that some method has, beside which those of other methods are empty."""
+    """Return one column per hyperparameter that some method has; it is empty for the other methods."""
     names = sorted({name for values in hyperparameters for name in values})
-    found = {f"hyperparameter_{name}": [values.get(name) for values in hyperparameters] for name in names}
-    frame = pd.DataFrame(found, index=hyperparameters.index)
-    # A column of mixed types could not be written to Parquet.
-    return frame.apply(lambda one: one if pd.api.types.is_numeric_dtype(one) else _uniform(one))
+    columns = {f"hyperparameter_{name}": [values.get(name) for values in hyperparameters] for name in names}
+    frame = pd.DataFrame(columns, index=hyperparameters.index)
+    # Parquet has no columns of mixed types.
+    return frame.apply(lambda column: column if pd.api.types.is_numeric_dtype(column) else _uniform(column))
 
 
 def _uniform(column: pd.Series) -> pd.Series:
@@ -92,7 +91,7 @@ def _uniform(column: pd.Series) -> pd.Series:
 def export_model(
     results: Results, label: str, out: Path, *, seed: int | None = None, checkpoint: str | None = None
 ) -> list[Path]:
-    """The weights as safetensors, RobustBench's model_info JSON, and a card that says where they come from."""
+    """Write a model's weights as safetensors, its RobustBench model_info and a card on its origin."""
     data = results.data
     row = _chosen(data, label, seed)
     study, trial = str(row["study"]), str(row["trial"])
@@ -100,27 +99,28 @@ def export_model(
     checkpoint = checkpoint or data.headline(study)
     stored = row["checkpoints"] or {}
     weights = f"trials/{trial}/{checkpoint}.safetensors"
-    which = f"{study}/{label} seed {row['seed']}"
+    model = f"{study}/{label} seed {row['seed']}"
     if checkpoint not in stored:
-        raise UserError(f"{which} has no checkpoint {checkpoint!r}; it has: {', '.join(stored)}")
+        raise UserError(f"{model} has no checkpoint {checkpoint!r}; it has: {', '.join(stored)}")
     if not data.store.exists(weights):
-        raise UserError(f"{which}: the store has no file {weights}; its weights were cleared away or never copied here")
+        raise UserError(f"{model}: the store has no file {weights}: its weights were deleted or never copied here")
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", f"{study}_{label}_seed{row['seed']}_{checkpoint}")
     target = out / f"{name}.safetensors"
     data.store.fetch_file(weights, target)
     expected = stored[checkpoint].get("sha256")
     if expected and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
         target.unlink()
-        raise UserError(f"the weights {weights} are not those of the record: their SHA-256 differs")
+        raise UserError(f"the SHA-256 of {weights} is not the recorded one: the file was changed or damaged")
     info = out / "model_info" / manifest.dataset / NORM_DISPLAYS[manifest.norm] / f"{name}.json"
     info.parent.mkdir(parents=True, exist_ok=True)
-    _write(info, robustbench_card(results, row, checkpoint, name))
+    _write_json(info, robustbench_card(results, row, checkpoint, name))
     card = out / f"{name}.card.json"
-    _write(card, _provenance(data, row, checkpoint, target.name, expected))
+    _write_json(card, _provenance(data, row, checkpoint, target.name, expected))
     return [target, info, card]
 
 
 def _chosen(data: ReportData, label: str, seed: int | None) -> pd.Series:
+    """Return the row of the training to export: that of the seed, else the first that finished."""
     cells = data.cells
     if label not in set(cells["label"]):
         raise UserError(f"no label {label!r}; known: {', '.join(sorted(set(cells['label'])))}")
@@ -136,9 +136,9 @@ def _chosen(data: ReportData, label: str, seed: int | None) -> pd.Series:
 
 
 def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: str) -> dict[str, Any]:
-    """Return RobustBench's model_info fields: accuracies are texts in percent there, forward passes a number.
+    """Return RobustBench's model_info fields. Its accuracies are texts in percent.
 
-    `additional_data` is false for generated images there, and no study trains on further real ones.
+    `additional_data` is false for generated images in RobustBench; no study trains on further real images.
     """
     study = str(row["study"])
     manifest, epsilon = results.data.manifests[study], results.epsilon(study)
@@ -148,7 +148,7 @@ def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: st
     if attacked is None or clean is None:
         raise UserError(f"{study}/{row['label']} seed {row['seed']} is not evaluated with AutoAttack at {checkpoint!r}")
     robust = f"{100 * attacked.accuracy:.2f}"
-    card: dict[str, Any] = {
+    return {
         "link": "",
         "name": f"{row['display']} ({study}, seed {row['seed']})",
         "authors": "",
@@ -164,10 +164,10 @@ def robustbench_card(results: Results, row: pd.Series, checkpoint: str, name: st
         "unreliable": attacked.warned,
         "footnote": f"Checkpoint {checkpoint}, {attacked.images} test images; weights {name}.safetensors.",
     }
-    return card
 
 
 def _provenance(data: ReportData, row: pd.Series, checkpoint: str, weights: str, sha256: str | None) -> dict[str, Any]:
+    """Return the content of the card: everything that says how these weights came about."""
     trial = str(row["trial"])
     mine = data.evaluations[(data.evaluations["trial"] == trial) & (data.evaluations["checkpoint"] == checkpoint)]
     return {
@@ -202,5 +202,5 @@ def write_frame(frame: pd.DataFrame, csv: Path, parquet: Path) -> None:
         frame.to_parquet(stream, index=False)
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, sort_keys=False, ensure_ascii=False) + "\n")

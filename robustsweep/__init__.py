@@ -1,13 +1,13 @@
-"""robustsweep from Python: run a study, read results as data frames, attack a model of one's own, compare methods.
+"""The Python interface: run a study, read results as data frames, attack your own model, compare methods.
 
     import robustsweep
 
     found = robustsweep.run("digits", methods=["at", "sovr"], store="store")
-    found.evaluations                      # a pandas frame; also cells, curves() and verdicts()
+    found.evaluations                      # a pandas frame; also cells, trials, curves() and verdicts()
     found.compare("digits", "sovr", "at")  # with its test and interval
     robustsweep.evaluate(model, images, labels, attacks=["clean", "pgd-20", "autoattack"], epsilon="8/255")
 
-Importing it loads nothing heavy: each function's file is loaded when it is first asked for.
+Importing the package is cheap: each function's module is imported at its first use.
 """
 
 from __future__ import annotations

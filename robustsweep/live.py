@@ -1,4 +1,4 @@
-"""Attacks on a model in memory: no store, no files."""
+"""Attacks on a model in memory, without a store or files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from sweep.errors import UserError
-from trainers import suites
 from trainers.attack import AttackSettings, EvaluationAttack
-from trainers.evaluate import evaluate_attack, pixels
-from trainers.perturbation.projected_ascent import batchnorm_mode
+from trainers.attacks.perturbation.projected_ascent import batchnorm_mode
+from trainers.attacks.scoring import suites
+from trainers.attacks.scoring.scorer import evaluate_attack, pixels
 from trainers.values import NormName, as_float
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """`frame` has one row per attack with its accuracy; `verdicts` one truth value per image, by the attack's id.
+    """Results of attacks on one model.
 
-    `worst` is the share of images that withstand all of them; `distances` are how far from each image `curve` fooled
-    the model.
+    frame      one row per attack, with its accuracy in [0, 1]
+    verdicts   by the attack's id, one boolean per image: True if the model survives
+    worst      share of images on which the model survives all attacks
+    distances  by the attack's id, for `curve`: the distance from each image at which the model was fooled
     """
 
     frame: pd.DataFrame
@@ -32,11 +34,11 @@ class Evaluated:
     distances: dict[str, np.ndarray] = field(default_factory=dict)
 
     def accuracy(self, attack: str) -> float:
-        """Of the first attack of that name."""
-        found = self.frame[self.frame["attack"] == attack]
-        if found.empty:
-            raise UserError(f"{attack!r} is none of: {', '.join(self.frame['attack'])}")
-        return float(found["accuracy"].iloc[0])
+        """Return the accuracy in [0, 1] under the first attack of that name."""
+        rows = self.frame[self.frame["attack"] == attack]
+        if rows.empty:
+            raise UserError(f"{attack!r} was not run; choose one of: {', '.join(self.frame['attack'])}")
+        return float(rows["accuracy"].iloc[0])
 
 
 def evaluate(
@@ -51,15 +53,26 @@ def evaluate(
     batch_size: int = 256,
     device: torch.device | str | None = None,
 ) -> Evaluated:
-    """Attacks a live model, which takes images in [0, 1] (uint8 is divided by 255) and returns logits.
+    """Attack a model in memory. The model takes images in [0, 1] and returns logits.
 
-    Attacks are names as on the command line (autoattack@l2:0.5 has a norm and radius of its own), suites such as main,
-    or attacks of one's own. Model and labels keep their modes, gradients and places; the device is the model's.
+    Its training mode, gradients and device remain unchanged.
+
+    Args:
+        images: Floats in [0, 1] or uint8 (divided by 255), shape (n, channels, height, width).
+        labels: Class indices, shape (n,).
+        attacks: Names as on the command line (autoattack@l2:0.5 sets its own norm and radius), suites such as main, or
+            attack objects.
+        epsilon: Radius for attacks that set none, as a number or a fraction such as 8/255.
+        norm: Norm for attacks that set none.
+        device: Where to run; by default, the model's device.
+
+    Raises:
+        UserError: If images, labels, logits or attacks do not fit together.
     """
     _check(images, labels)
-    place = torch.device(device) if device is not None else _device(model)
+    run_on = torch.device(device) if device is not None else _device(model)
     with batchnorm_mode(model, "eval"), torch.no_grad():
-        logits = model(pixels(images[:2], place))
+        logits = model(pixels(images[:2], run_on))
     if logits.dim() != 2 or logits.shape[1] <= int(labels.max()):
         raise UserError(
             f"the model returns {tuple(logits.shape)} for {len(images[:2])} images; expected one logit for each of "
@@ -75,11 +88,11 @@ def evaluate(
     )
     rows, verdicts, distances, worst = [], {}, {}, np.ones(len(images), dtype=bool)
     for attack in _attacks(attacks, settings):
-        found = evaluate_attack(model, images, labels, attack, device=place, batch_size=batch_size)
-        verdicts[attack.id] = correct = found.correct.numpy()
+        outcome = evaluate_attack(model, images, labels, attack, device=run_on, batch_size=batch_size)
+        verdicts[attack.id] = correct = outcome.correct.numpy()
         worst &= correct
-        if found.distances is not None:
-            distances[attack.id] = found.distances.numpy()
+        if outcome.distances is not None:
+            distances[attack.id] = outcome.distances.numpy()
         rows.append(
             {
                 "attack": attack.name,
@@ -88,29 +101,31 @@ def evaluate(
                 "epsilon_value": as_float(attack.epsilon),
                 "accuracy": float(correct.mean()),
                 "images": len(correct),
-                "warnings": "; ".join(found.warnings),
+                "warnings": "; ".join(outcome.warnings),
                 "attack_id": attack.id,
             }
         )
     return Evaluated(pd.DataFrame(rows), verdicts, float(worst.mean()), distances)
 
 
-def _attacks(asked: Sequence[str | EvaluationAttack], settings: AttackSettings) -> list[EvaluationAttack]:
-    if isinstance(asked, str):
-        raise UserError(f"attacks is a list of names, such as [{asked!r}]")
-    found: list[EvaluationAttack] = []
+def _attacks(requested: Sequence[str | EvaluationAttack], settings: AttackSettings) -> list[EvaluationAttack]:
+    if isinstance(requested, str):
+        raise UserError(f"attacks must be a list of names, such as [{requested!r}]")
+    attacks: list[EvaluationAttack] = []
     try:
-        for one in asked:
-            if isinstance(one, EvaluationAttack):
-                found.append(one)
+        for attack in requested:
+            if isinstance(attack, EvaluationAttack):
+                attacks.append(attack)
             else:
-                found += suites.attacks(suites.SUITES.get(one, (one,)), settings)
+                attacks += suites.attacks(suites.SUITES.get(attack, (attack,)), settings)
     except ValueError as fault:
         raise UserError(str(fault)) from None
-    corrupted = [one.name for one in found if one.kind == "corruption"]
+    corrupted = [attack.name for attack in attacks if attack.kind == "corruption"]
     if corrupted:
-        raise UserError(f"{corrupted[0]} needs files of a data set; use python -m sweep.evaluate --attacks corruptions")
-    return list({attack.id: attack for attack in found}.values())
+        raise UserError(
+            f"{corrupted[0]} needs the files of a data set; use python -m sweep.evaluate --attacks corruptions"
+        )
+    return list({attack.id: attack for attack in attacks}.values())
 
 
 def _check(images: Tensor, labels: Tensor) -> None:
@@ -121,8 +136,8 @@ def _check(images: Tensor, labels: Tensor) -> None:
         )
     if images.is_floating_point() and not (float(images.min()) >= 0 and float(images.max()) <= 1):
         raise UserError(
-            f"images must lie in [0, 1], not in [{float(images.min()):.3g}, {float(images.max()):.3g}]; make the "
-            "standardisation a part of the model"
+            f"images must lie in [0, 1], not in [{float(images.min()):.3g}, {float(images.max()):.3g}]; move the "
+            "standardisation into the model"
         )
 
 

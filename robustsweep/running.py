@@ -1,4 +1,4 @@
-"""Running a study from Python: what the store holds already is not computed again."""
+"""Runs of a study from Python. Stored results are not computed again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from robustsweep.frames import Frames, load
 from sweep.commands import option_words, spelled, store_words
-from sweep.engine import run_study
+from sweep.engine.checks import check_engine
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store.opening import open_store
 from sweep.studies.options import StudyOptions
-from sweep.work.options import RunOptions
 
 
 def run(
@@ -25,14 +26,24 @@ def run(
     plugins: Sequence[str | Path] = (),
     data_dir: str | Path = "data",
     address: str | None = None,
+    local: bool = False,
     out: str | Path | None = None,
     retry_failed: bool = False,
     progress: bool = False,
 ) -> Frames:
-    """Trains, searches and evaluates what is missing of a study, a shipped one's name or a YAML file, and loads it.
+    """Train, search and evaluate whatever a study lacks, and load its results.
 
-    `settings` are those of --set: {"train.epochs": 2}. `out` is a folder for tables and figures; none are written
-    without it. A mistake in the study is a UserError; a training that fails is a row of `cells` with that status.
+    Args:
+        study: The name of a shipped study, or a YAML file.
+        settings: Changes to the study, as for --set: {"train.epochs": 2}.
+        local: Run trials one after the other in this process, without Ray.
+        out: A folder for tables and figures; by default, none are written.
+
+    Returns:
+        The results. A training that fails is a row of `cells` with that status.
+
+    Raises:
+        UserError: For a mistake in the study or the options.
     """
     asked = StudyOptions(
         str(study),
@@ -44,8 +55,10 @@ def run(
     )
     chosen, opened = asked.load(), open_store(store)
     places = option_words(data_dir=None if str(data_dir) == "data" else str(data_dir), address=address)
+    places += ["--local"] if local else []
     options = RunOptions(
         address=address,
+        local=local,
         data_dir=str(data_dir),
         yes=True,
         progress=progress,
@@ -54,10 +67,11 @@ def run(
         loggers=(),
         command=spelled("sweep.run", *asked.words(), *places, *store_words(opened.uri)),
     )
-    run_study(chosen, opened, options)
-    return load(opened, [chosen.name])
+    check_engine(options)
+    trials = run_study(chosen, opened, options).trials
+    return Frames(load(opened, [chosen.name]).data, trials)
 
 
 def _text(value: Any) -> str:
-    """As --set would be typed."""
+    """Return the value as it would be typed after --set."""
     return str(value) if isinstance(value, str | Path) else json.dumps(value)

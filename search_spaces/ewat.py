@@ -1,4 +1,4 @@
-"""EWAT: whether its weights carry gradients, which the paper leaves open."""
+"""EWAT: whether its weights carry gradients, which the paper does not state."""
 
 from optuna.distributions import CategoricalDistribution
 

@@ -1,4 +1,4 @@
-"""GAIRAT: Lambda, from the official code's -1 past the paper's 3."""
+"""GAIRAT: Lambda, from the official code's -1 to beyond the paper's 3."""
 
 from optuna.distributions import FloatDistribution
 

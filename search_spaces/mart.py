@@ -1,4 +1,4 @@
-"""MART: beta, which its paper calls lambda; the official code has 5 and 6."""
+"""MART: beta, called lambda in its paper; the official code has 5 and 6."""
 
 from optuna.distributions import FloatDistribution
 

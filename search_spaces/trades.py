@@ -1,4 +1,4 @@
-"""TRADES: beta, between the ends that its authors report, 1 and 6, and somewhat beyond."""
+"""TRADES: beta, from 1 to 6 as its authors report, and somewhat beyond."""
 
 from optuna.distributions import FloatDistribution
 

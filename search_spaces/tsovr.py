@@ -4,7 +4,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 
 SPACES = {
     "paper": {"M": IntDistribution(20, 100, step=20), "lam": FloatDistribution(0.2, 1.2, step=0.2)},
-    # Holds every value that the paper reports, (50, 0.5) and the 1.6 with the 1M images included.
+    # Contains every value that the paper reports, including (50, 0.5) and the 1.6 with the 1M images.
     "fine": {"M": IntDistribution(20, 100, step=10), "lam": FloatDistribution(0.2, 1.2, step=0.1)},
     "fine+ddpm": {"M": IntDistribution(20, 100, step=10), "lam": FloatDistribution(0.2, 1.6, step=0.1)},
     "continuous": {"M": IntDistribution(0, 100), "lam": FloatDistribution(0.05, 2.0, log=True)},

@@ -1,4 +1,4 @@
-"""`python -m sweep`: the same as the script `sweep`."""
+"""Entry point of `python -m sweep`, which equals the script `sweep`."""
 
 from sweep.cli import main
 

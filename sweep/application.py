@@ -1,6 +1,6 @@
-"""The one Typer application: the options that commands share, and how an error becomes a message and an exit code.
+"""The Typer application: options that commands share, and the messages and exit codes of errors.
 
-A command's file loads what the command needs when it runs: help takes no time.
+Each command's function imports what it needs when it runs, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE_CHARACTERS = 20_000
 
 
 class Command(TyperCommand):
-    """A command that refuses what is typed twice."""
+    """A command that refuses an option given twice."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         words = list(arguments)
@@ -35,7 +35,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands with options in common, none of which may be typed twice."""
+    """A group of commands with shared options, none of which may be given twice."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         words = list(arguments)
@@ -45,14 +45,17 @@ class Group(TyperGroup):
 
 
 class Application(typer.Typer):
-    """Commands and groups of which each is a `Command` or a `Group`."""
+    """A Typer application whose commands are of class `Command`."""
 
     def command(self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any) -> Any:
         return super().command(name, cls=cls or Command, **options)
 
 
 class Commands(Group):
-    """Exit codes: 0 done, 1 something failed, 2 a user's mistake, 130 interrupted."""
+    """The group of all commands, which turns errors into messages and exit codes.
+
+    Exit codes: 0 done, 1 something failed, 2 a user's mistake, 130 interrupted.
+    """
 
     def list_commands(self, context: Any) -> list[str]:
         return sorted(super().list_commands(context))
@@ -80,7 +83,7 @@ def _end(code: int, message: str) -> None:
     more = len(message) - MESSAGE_CHARACTERS
     if more > 0:
         message = f"{message[:MESSAGE_CHARACTERS]}\n… and {more:,} characters more"
-    with contextlib.suppress(OSError):  # where even that cannot be written, the exit code says it
+    with contextlib.suppress(OSError):  # if even that cannot be written, the exit code still reports the error
         sys.stderr.write(f"{message}\n")
     raise typer.Exit(code)
 
@@ -95,20 +98,20 @@ app = typer_application(Commands, no_args_is_help=True)
 
 @app.callback()
 def sweep() -> None:
-    """From a study file to a paper's tables. Start with 'python -m sweep.run --help'."""
+    """Run studies, from a YAML file to a paper's tables. Start with 'python -m sweep.run --help'."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command, that of the process by default, and exit."""
-    # A large study is many small objects that all stay: looking through them for garbage took half of the time.
+    """Run one command and exit. Use the arguments of this process by default."""
+    # A large study consists of many small, long-lived objects; scanning them for garbage took half of the run time.
     set_threshold(200_000, 50, 50)
-    if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+    if threading.current_thread() is threading.main_thread():  # other threads cannot set signal handlers
         signal.signal(signal.SIGTERM, _interrupt)
     app(args=None if arguments is None else list(arguments), prog_name="sweep")
 
 
 def _interrupt(kind: int, frame: Any) -> None:
-    """SIGTERM as Ctrl-C: the same message and exit code, from the first moment on."""
+    """Treat SIGTERM like Ctrl-C, with the same message and exit code, from the first moment on."""
     raise KeyboardInterrupt
 
 

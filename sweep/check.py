@@ -1,4 +1,4 @@
-"""`python -m sweep.check NAME`: whether a method or an attack keeps the promises that every table relies on."""
+"""`python -m sweep.check NAME`: check that a method or an attack keeps the promises that every table relies on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(
     plugin: Annotated[Path | None, typer.Option(help="The file that defines it; ./NAME.py is found by itself.")] = None,
 ) -> None:
     """Run the contract test on a method, an attack or a plug-in file. Exit 0: all promises kept, 1: some broken."""
-    from trainers import attack_contract, contract
+    from trainers.plugins import attack_contract, contract
 
     method, is_attack = _loaded(name, plugin)
     broken = kept = 0
@@ -37,8 +37,9 @@ def check(
 
 
 def _loaded(name: str, plugin: Path | None) -> tuple[str, bool]:
-    """The name, after its file was loaded where there is one, and whether it is an attack's."""
-    from trainers import attacks, composition, registry
+    """Load the plug-in if there is one. Return the canonical name and whether it is an attack's."""
+    from trainers import attacks, composition
+    from trainers.plugins import registry
 
     base, *wrappers = name.split("+")
     try:

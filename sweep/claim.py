@@ -1,4 +1,4 @@
-"""One claim about two labels: where it stands, what a look at it says, and what is stored of it."""
+"""A claim about two labels: its state, the result of a look at it, and the record of that look."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from reports.claims.pairs import Pair, PairedValues, paired_values
-from reports.results import Results
-from reports.sequential import SCALE, Look, look, number_words, outcome_words
+from reports.analysis.claims.pairs import Pair, PairedValues, paired_values
+from reports.analysis.results import Results
+from reports.analysis.sequential import SCALE, SequentialResult, look, number_words, outcome_words
+from sweep.engine.options import RunOptions
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.records.decision import DecisionRecord
 from sweep.studies.model import Study, searched
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
-from sweep.work.options import RunOptions
 
 Say = Callable[[str], None]
 
@@ -33,18 +33,18 @@ class Rules:
 
 @dataclass
 class Asked:
-    """One claim and where it stands."""
+    """A claim and its current state."""
 
-    options: StudyOptions  # of the study, before methods and seeds are chosen
+    options: StudyOptions  # the study's options, before methods and seeds are chosen
     pair: Pair
-    study: Study  # with the pair's columns, a searched one beside its own label, and every seed that may be used
+    study: Study  # with the pair's columns (a searched column beside its own label) and every seed that may be used
     trials: dict[tuple[str, int], str | None] = field(default_factory=dict)
     values: PairedValues = PairedValues((), (), (), (), 0.0)
-    seen: Look | None = None
-    planned: dict[str, set[int]] = field(default_factory=dict)  # by label, seeds that no look has asked for
-    added: dict[str, set[int]] = field(default_factory=dict)  # by label, those that one has
-    lost: tuple[int, ...] = ()  # seeds of which a training collapsed or failed, those after a decision too
-    stuck: str = ""  # why no further seed is worth it
+    seen: SequentialResult | None = None
+    planned: dict[str, set[int]] = field(default_factory=dict)  # by label: seeds that no look has asked for
+    added: dict[str, set[int]] = field(default_factory=dict)  # by label: seeds that a look has asked for
+    lost: tuple[int, ...] = ()  # seeds with a collapsed or failed training, including those after a decision
+    stuck: str = ""  # why further seeds are pointless
 
     @property
     def name(self) -> str:
@@ -59,8 +59,8 @@ class Asked:
         decided = self.seen is not None and self.seen.decided
         return not (decided or self.values.left_out or self.stuck)
 
-    def look(self, alpha: float, most: int | None = None) -> Look | None:
-        """At the first `most` of the seeds that have a number."""
+    def look(self, alpha: float, most: int | None = None) -> SequentialResult | None:
+        """Return the test's result on the first `most` seeds that have a value."""
         return look(
             self.values.differences[:most],
             direction=self.pair.direction,
@@ -70,7 +70,7 @@ class Asked:
         )
 
     def limited(self, seeds: int) -> StudyOptions:
-        """The study with this pair's labels and the first of its seeds; what the pair does not name is not searched."""
+        """Return the study with the pair's labels and the first `seeds` seeds. Pin the searches of other labels."""
         others = [label for label in self.study.searches() if searched(label) not in self.pair.labels]
         return replace(
             self.options,
@@ -81,7 +81,7 @@ class Asked:
 
 
 def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> None:
-    """Where the claim stands by what is stored now."""
+    """Update the claim from the results that are stored now."""
     cells = planned.expand(one.study, planned.chosen_values(one.study, store))
     one.trials = {(cell.label, cell.seed): cell.trial for cell in cells}
     first, second = ([one.trials[label, seed] for seed in one.study.seeds] for label in one.pair.labels)
@@ -89,7 +89,7 @@ def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> N
         raise UserError(f"{one.pair.text}: both labels are the very same trials; there is nothing to decide")
     one.values = paired_values(results, one.study.name, one.pair, list(one.study.seeds), one.trials)
     one.lost, one.seen = one.values.left_out, one.look(rules.alpha)
-    if one.seen is not None and one.seen.decided:  # what came after the decision has no part in it
+    if one.seen is not None and one.seen.decided:  # results after the decision do not count
         last = one.study.seeds.index(one.values.seeds[one.seen.n - 1])
         one.values = replace(one.values, left_out=tuple(s for s in one.values.left_out if s in one.study.seeds[:last]))
     if one.tried >= len(one.study.seeds):
@@ -97,7 +97,7 @@ def update(one: Asked, store: Store, results: Results | None, rules: Rules) -> N
 
 
 def strictly_decided(asked: Sequence[Asked], alpha: float) -> int:
-    """How many are decided at this level too, by all seeds that are there up to the first that was lost."""
+    """Return how many claims are also decided at this level, using all seeds before the first lost one."""
     found = 0
     for one in asked:
         order = one.study.seeds
@@ -156,6 +156,6 @@ def keep(one: Asked, store: Store, options: RunOptions, rules: Rules) -> None:
         command=options.command,
     )
     known = store.usable(DecisionRecord, record.path)
-    # With fewer --max-seeds than before it sees less than what is stored.
+    # A smaller --max-seeds than before sees less than what is stored.
     if known is None or len(known.trials) <= len(record.trials) or known.trials[: len(record.trials)] != record.trials:
         store.write_record(record)

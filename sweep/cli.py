@@ -1,4 +1,4 @@
-"""The script `sweep`: all commands, each of which is in the application once its file is loaded."""
+"""The script `sweep`. Importing a command's file adds the command to the application."""
 
 import reports.__main__  # noqa: F401
 import sweep.check

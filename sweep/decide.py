@@ -1,4 +1,4 @@
-"""`python -m sweep.decide`: seeds for a claim until it is decided, without the fault of looking until it pleases."""
+"""`python -m sweep.decide`: add seeds for a claim until it is decided, by a test that allows repeated looks."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def decide(
     from reports.papers import load as load_paper
     from sweep import deciding
     from sweep.claim import Rules
-    from sweep.engine import write_tables
+    from sweep.engine.options import RunOptions
+    from sweep.engine.run import write_tables
     from sweep.store.folder import make_folder
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
     from sweep.trials.cost import budget_hours
-    from sweep.work.options import RunOptions
 
     if (claim is None) is not claims:
         raise UserError("give either one claim, such as 'sovr > at', or --claims for those of the paper")
@@ -114,7 +114,7 @@ def decide(
 
 
 def _together(asked: list[Asked], rules: Rules) -> str:
-    """What many levels come to."""
+    """Return what the error levels of several claims amount to, or an empty string for a single one."""
     if len(asked) < 2:
         return ""
     from sweep.claim import strictly_decided

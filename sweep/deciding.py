@@ -1,21 +1,22 @@
-"""Adds seeds to two labels of a study until a claim about them is decided, by a test that one may look at any time."""
+"""Adding seeds to two labels of a study until a claim about them is decided, by an anytime-valid test."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reports.added import added_seeds
-from reports.claims.pairs import Pair, paper_pairs, parse, undecided
-from reports.measures import DIAGNOSTICS, OWN_CHECKPOINT
+from reports.analysis.added_seeds import added_seeds
+from reports.analysis.claims.pairs import Pair, paper_pairs, parse, undecided
+from reports.analysis.measures import DIAGNOSTICS, OWN_CHECKPOINT
+from reports.analysis.results import Results
+from reports.analysis.sequential import growth
 from reports.papers.paper import Paper
-from reports.results import Results
-from reports.sequential import growth
 from reports.store.load import load
 from sweep import studies
 from sweep.claim import Asked, Rules, Say, keep, tell, update
 from sweep.commands import narrowed, option_words, spelled, store_words
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.errors import UserError
 from sweep.store.base import Store
 from sweep.store.records.decision import DecisionRecord
@@ -23,11 +24,11 @@ from sweep.store.usage import usages, used_hours
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
-from sweep.work.options import RunOptions
 from sweep.work.summary import Summary
-from trainers import composition, suites
+from trainers import composition
+from trainers.attacks.scoring import suites
 
-SHORTEST_HOURS = 1e-6  # left of a budget, below which nothing is started: it is passed on with nine decimals
+SHORTEST_HOURS = 1e-6  # nothing is started below this remaining budget, which is passed on with nine decimals
 
 
 @dataclass
@@ -42,14 +43,14 @@ class Budget:
         return self.hours is not None and self.hours - self.used < SHORTEST_HOURS
 
     def of_study(self, store: Store, study: str) -> str | None:
-        """As a run counts it: with what the study has used before."""
+        """Return the budget as a run counts it, including what the study has used before."""
         if self.hours is None:
             return None
         return f"{used_hours(usages(store, study)) + self.hours - self.used:.9f}h"
 
 
 def ask(options: StudyOptions, text: str, measure: str | None, rules: Rules) -> Asked:
-    """A claim as one types it, checked against its study before anything runs."""
+    """Parse a claim and check it against its study, before anything runs."""
     whole = options.load()
     pair = parse(text, list(dict.fromkeys([*whole.columns(), *_methods(text)])))
     known = measures(whole)
@@ -69,9 +70,9 @@ _WITHOUT_ATTACK = ("clean", "margin", "sum")
 
 
 def ask_paper(options: StudyOptions, paper: Paper, store: Store, rules: Rules) -> list[Asked]:
-    """The paper's claims about two labels of this study that its own rule leaves open, and those asked before.
+    """Return the paper's claims about two labels of this study that its rule leaves open, and those asked before.
 
-    What is decided stays among them: how many levels there are does not fall with each decision.
+    Decided claims remain in the list, so that the number of levels does not drop with each decision.
     """
     study = options.load()
     pairs = paper_pairs(paper, study.name, study.labels, measures(study))
@@ -90,7 +91,7 @@ def _question(one: Pair | DecisionRecord) -> tuple[object, ...]:
 
 
 def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
-    # Another order of the seeds would be a second chance for the same claim.
+    # Another order of the seeds would give the same claim a second chance.
     settings = [one for one in options.settings or () if one.partition("=")[0].strip() != "seeds"]
     options = replace(options, settings=settings)
     first = replace(options, methods=",".join(pair.labels)).load()
@@ -100,7 +101,7 @@ def _asked(options: StudyOptions, pair: Pair, rules: Rules) -> Asked:
 
 
 def _methods(text: str) -> list[str]:
-    """Words of a claim that are known methods: where they are no labels of the study, it gets them with defaults."""
+    """Return the words of a claim that are known methods. Those without a label in the study join it with defaults."""
     found = []
     for word in text.replace("<", " ").replace(">", " ").split():
         try:
@@ -112,7 +113,7 @@ def _methods(text: str) -> list[str]:
 
 
 def seed_order(study: Study, most: int) -> list[int]:
-    """The study's own seeds, then the smallest others: an order that no result has a part in."""
+    """Return `most` seeds: the study's own, then the smallest unused ones. The order does not depend on any result."""
     taken = {seed for search in study.searches().values() for seed in search.seeds}
     order = sorted(study.seeds)[:most]
     candidate = 0
@@ -124,7 +125,7 @@ def seed_order(study: Study, most: int) -> list[int]:
 
 
 def measures(study: Study) -> set[tuple[str, str | None]]:
-    """What a finished trial of the study has numbers for: names and radii, None for the study's own radius."""
+    """Return the names and radii of what a finished trial of the study measures; None is the study's own radius."""
     attacks = planned.evaluation_attacks(study)
     found: set[tuple[str, str | None]] = {("clean", None)}
     own = [one for one in attacks if one.norm == study.evaluation_norm]
@@ -143,9 +144,10 @@ def measures(study: Study) -> set[tuple[str, str | None]]:
 def settle(
     asked: Sequence[Asked], store: Store, options: RunOptions, budget: Budget, rules: Rules, paper: Paper, say: Say
 ) -> bool:
-    """Spends the budget, on the most promising claim first; False if a run failed: the other claims go on without it.
+    """Spend the budget, the most promising claim first. Print and store every look.
 
-    Every look is printed and stored.
+    Returns:
+        False if a run failed; the other claims continue without it.
     """
     going_well = True
     known = list(store.records(DecisionRecord, store.record_paths(DecisionRecord), skip=lambda broken: None))
@@ -167,7 +169,7 @@ def settle(
             return going_well
         chosen = max(waiting, key=lambda one: growth(one.seen, one.pair.margin, rules.batch))
         _add(chosen, _wanted(chosen, rules))
-        keep(chosen, store, options, rules)  # before the seeds are there: they are marked however this command ends
+        keep(chosen, store, options, rules)  # before the seeds run, so that they are marked however this command ends
         summary = _advance(chosen, store, options, budget, rules, say)
         going_well = going_well and not summary.failed
         results = _results(store, chosen.study.name, paper)
@@ -183,7 +185,7 @@ def settle(
 
 
 def _tell_seeds_apart(one: Asked, store: Store, decisions: Sequence[DecisionRecord]) -> None:
-    """A study's own seeds, and those that somebody has run by their number, are not of this command's choice."""
+    """Sort seeds into those that this command added and those that were planned or run by number before it."""
     own, manifest = set(one.options.load().seeds), store.manifest(one.study.name)
     cells = planned.expand(one.study, planned.chosen_values(one.study, store))
     trials = {(cell.label, cell.seed): cell.trial for cell in cells}
@@ -205,7 +207,7 @@ def _wanted(one: Asked, rules: Rules) -> int:
 
 
 def _advance(asked: Asked, store: Store, options: RunOptions, budget: Budget, rules: Rules, say: Say) -> Summary:
-    """The next batch of seeds, by the ordinary engine: what the store has of it is not computed again."""
+    """Run the next batch of seeds with the ordinary engine, which skips what is stored."""
     limited = asked.limited(_wanted(asked, rules))
     command = run_command(limited, store, None if str(options.data_dir) == "data" else str(options.data_dir))
     limit = budget.of_study(store, asked.study.name)
@@ -225,12 +227,12 @@ def _results(store: Store, study: str, paper: Paper) -> Results | None:
 
 
 def run_command(options: StudyOptions, store: Store, data_dir: str | None = None) -> str:
-    """The plain run that makes these trials, for their records."""
+    """Return the plain run command that makes these trials, for their records."""
     return spelled("sweep.run", *options.words(), *option_words(data_dir=data_dir), *store_words(store.uri))
 
 
 def stored_studies(store: Store) -> list[str]:
-    """Those whose claims can be asked without a name: in the store, and shipped, so that more of them can be run."""
+    """Return the studies that are both stored and shipped: their claims need no --study, and more seeds can be run."""
     found = [name for name in store.manifests() if name in studies.shipped()]
     if not found:
         raise UserError(f"store {store.uri} holds no shipped study; name one with --study, such as digits")

@@ -1,11 +1,11 @@
-"""The two exceptions that are shown to a user as a message instead of a traceback, and what commands exit with."""
+"""Exit codes, and the two exceptions that are shown to a user as a message instead of a traceback."""
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 class UserError(ValueError):
-    """Something the user can put right: printed as it is, exit code 2."""
+    """A mistake that the user can correct. It is printed as it is, with exit code 2."""
 
 
 class SweepEnded(RuntimeError):
-    """What a sweep runs on gave way, through nobody's mistake: printed as it is, exit code 1."""
+    """A failure of the environment that is not the user's mistake. It is printed as it is, with exit code 1."""

@@ -1,4 +1,4 @@
-"""`python -m sweep.evaluate`: attack any checkpoint, the store's own or one from elsewhere, and keep the verdicts."""
+"""`python -m sweep.evaluate`: attack a checkpoint from the store or from elsewhere, and keep the verdicts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Evaluate any checkpoint with attacks. The verdict on each image is kept.
 
-    Finished work is never done again; an interrupted command goes on.
+    Finished work is never repeated; an interrupted command continues where it stopped.
 
     \b
     Examples:
@@ -76,11 +76,11 @@ def evaluate(
     opened = open_store(store)
     if output is not None:
         _check_output(output)
-    from sweep.evaluation.scores import scores  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.scores import scores  # after the checks: torch takes seconds to load
     from sweep.evaluation.subject import EvaluateOptions
     from sweep.studies import own
 
-    # The network of weights from elsewhere is made from its file there; that of a trial is known by its name.
+    # For weights from elsewhere, the network is built from its file there; a trial's network is known by name.
     dataset, _ = own.register_named(None if Path(checkpoint).is_file() else model, dataset)
     options = EvaluateOptions(
         checkpoint=checkpoint,
@@ -113,7 +113,7 @@ def evaluate(
 
 
 def _check_output(output: Path) -> None:
-    """Before hours of attacks: the result must have a place."""
+    """Refuse an output path that cannot be written, before hours of attacks."""
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {output} cannot be written: it must be a file in a folder that exists")
     if not os.access(output if output.exists() else output.parent, os.W_OK):

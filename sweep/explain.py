@@ -1,4 +1,4 @@
-"""`python -m sweep.explain train.attack`: what a key of a study means; of a table's cell, why it departs from print."""
+"""`python -m sweep.explain train.attack`: explain a key of a study, or why a table cell differs from the paper's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explain(
     out: Annotated[Path | None, typer.Option(help="Of a cell: write explain.md there.")] = None,
     against: Annotated[str | None, typer.Option(help="Of a cell: the paper to compare with.")] = None,
 ) -> None:
-    """Explain a key of a study, or a cell of a table. Type, default, meaning and example; all keys if none is named."""
+    """Explain a key of a study, or a cell of a table. Type, default, meaning and example; lists all keys by default."""
     if what is not None and "/" in what:
         from reports.__main__ import explain_cell
 

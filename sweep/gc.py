@@ -1,4 +1,4 @@
-"""`python -m sweep.gc`: deleting what no table needs."""
+"""`python -m sweep.gc`: delete what no table needs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def gc(
 ) -> None:
     """Delete what no table needs. Resume states of finished trials, unselected checkpoints, leftovers.
 
-    Checkpoints stay for an hour, and as long as other stores are merged into this one. Nothing is deleted through a
-    folder that is a link.
+    Checkpoints are kept for an hour after they are written, and while other stores are being merged into this one.
+    Nothing is deleted through a folder that is a link.
     """
     from sweep.store.leftovers import delete, left_alone, leftovers, merges
     from sweep.store.opening import existing_store
@@ -72,7 +72,7 @@ def gc(
 
 
 def _confirm(question: str) -> None:
-    """A script, which cannot be asked, says --yes."""
+    """Ask for a confirmation. Scripts cannot answer and pass --yes instead."""
     sys.stdout.write(question)
     sys.stdout.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -1,4 +1,4 @@
-"""Plain columns of text: ten thousand rows print in a moment, and a pipe gets them whole."""
+"""Plain columns of text, which print fast and can be piped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def columns(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Left-aligned, two spaces apart; the last column may be of any width."""
+    """Return left-aligned columns, two spaces apart. The last column may be of any width."""
     texts = [[str(value) for value in row] for row in (headers, *rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     layout = "  ".join([*(f"{{:<{width}}}" for width in widths[:-1]), "{}"])
@@ -32,7 +32,7 @@ def size(number: float) -> str:
 
 
 def seed_list(seeds: Iterable[int]) -> str:
-    """0,1,2,3,4 as 0-4, in the spelling of --seeds."""
+    """Return 0,1,2,3,4 as 0-4, in the spelling of --seeds."""
     runs: list[list[int]] = []
     for seed in sorted(seeds):
         if runs and seed == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""`python -m sweep.merge`: results of several stores in one."""
+"""`python -m sweep.merge`: join the results of several stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m sweep.new my_mnist.yaml --dataset mnist --methods at,trades`: a commented study that runs as it is."""
+"""`python -m sweep.new my_mnist.yaml --dataset mnist --methods at,trades`: write a commented study, ready to run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new(
     seeds: Annotated[str, typer.Option(help="E.g. 0,1 or 0-9.")] = "0-2",
     plugin: application.PluginOption = None,
 ) -> None:
-    """Write a study of your own to start from. Every value is written out with what it means; it runs as it is."""
+    """Write a study of your own to start from. Every value is spelled out and explained; the study runs as it is."""
     from sweep.commands import option_words, spelled
     from sweep.store.files import write_text
     from sweep.studies.model import Study

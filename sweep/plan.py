@@ -1,4 +1,4 @@
-"""`python -m sweep.plan`: a study's trials, what of them is stored, and what the rest costs."""
+"""`python -m sweep.plan`: list a study's trials, what is stored, and the cost of the rest."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def plan(
     plugin: application.PluginOption = None,
     as_json: application.JsonOption = False,
 ) -> None:
-    """List trials and what the rest costs. Device-hours, wall time and disk, after timing a few steps here."""
-    with contextlib.suppress(UserError):  # said below
+    """List trials and the cost of the missing ones. Device-hours, wall time and disk, after timing a few steps here."""
+    with contextlib.suppress(UserError):  # reported below
         studies.find(study)
         sys.stderr.write(f"{study}: reading the study and its store\n")
         sys.stderr.flush()
@@ -47,7 +47,7 @@ def plan(
         sys.stdout.flush()
     sys.stderr.write("measuring for at most a minute\n" if measure else "counting\n")
     sys.stderr.flush()
-    from sweep.cluster import estimate  # after mistakes were found: torch and Ray take seconds to load
+    from sweep.planning import estimate  # after the checks: torch and Ray take seconds to load
 
     cost: dict[str, Any]
     if measure:

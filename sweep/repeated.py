@@ -1,4 +1,4 @@
-"""Refuse options that are typed twice or contradict each other. Every command does this before it runs."""
+"""Refusal of options that are given twice or contradict each other, which every command makes before it runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from sweep.errors import UserError
 
 SET = "--set"
-LISTS = ("--methods", "--seeds", "--attacks", "--leave-out", "--logger")  # one value that names several things
-INSTEAD = {"--seeds": "seeds", "--methods": "methods"}  # an option and the key of a study that it replaces
+LISTS = ("--methods", "--seeds", "--attacks", "--leave-out", "--logger")  # one value names several things
+INSTEAD = {"--seeds": "seeds", "--methods": "methods"}  # an option, and the key of a study that it replaces
 _TYPED = "sweep.typed"
 
 
 def refuse_repeated(command: Any, context: Any, words: Sequence[str]) -> None:
     """Raise UserError if these words of a command line give an option two values.
 
-    Options that a group of commands shares with its subcommands count together.
+    Options that a group shares with its subcommands count together.
     """
     typed: dict[str, list[Any]] = context.meta.setdefault(_TYPED, {})
     values = _all_values(command, context, words)
@@ -74,7 +74,7 @@ def _repeated(name: str, values: Sequence[str]) -> str:
 
 
 def _refuse_repeated_settings(settings: Sequence[str]) -> None:
-    """A later setting may refine an earlier one, but not replace it."""
+    """Refuse two values for one key. A later setting may refine an earlier one, but not replace it."""
     earlier: dict[tuple[str, ...], str] = {}
     for setting in settings:
         key = setting_key(setting)

@@ -1,4 +1,4 @@
-"""`python -m sweep.retry`: trying failed trials again."""
+"""`python -m sweep.retry`: try failed trials again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def retry(
     store: application.StoreOption = "store",
     dry_run: application.DryOption = False,
 ) -> None:
-    """Forget that trials failed. The next run starts them again from their last checkpoint."""
+    """Clear the failures of trials. The next run starts them again from their last checkpoint."""
     from sweep.store.opening import existing_store
     from sweep.trials.failed import failed_trials, set_free
 

@@ -1,4 +1,4 @@
-"""`python -m sweep.run`: one study from its file to its tables, or with --dry-run a list of what that would take."""
+"""`python -m sweep.run`: take a study from its file to its tables, or list with --dry-run what that requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _studies() -> str:
     return "\n".join(f"  {name:<{width}}  {title}" for name, title in found.items())
 
 
-# \b keeps the lines of the paragraph that follows as they are.
+# \b keeps the line breaks of the paragraph that follows.
 HELP = f"""Train, search, evaluate and report a study. What the store holds already is never computed again.
 
 \b
@@ -55,16 +55,22 @@ def run(
         str, typer.Option(help="Curves while it runs: tensorboard, wandb, mlflow or none.")
     ] = "tensorboard",
     wait_for_nodes: application.WaitOption = 300.0,
+    local: Annotated[
+        bool, typer.Option("--local", help="Without Ray, one trial after the other in this process, to debug one.")
+    ] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Show Ray's dashboard of this machine, on 127.0.0.1 only.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what Ray and the trials print.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON, for programs.")] = False,
 ) -> None:
     if as_json and not dry_run:
         raise UserError("--json goes with --dry-run: add that, or read results with 'python -m sweep.status --json'")
     from sweep.bulk import no_collection
-    from sweep.cluster.checks import check_run
+    from sweep.engine.checks import check_run
+    from sweep.engine.options import RunOptions
     from sweep.store.opening import open_store
     from sweep.studies.options import StudyOptions
-    from sweep.work.options import RunOptions
 
     options = RunOptions(
         address=address,
@@ -75,6 +81,8 @@ def run(
         out=out,
         loggers=tuple(name.strip() for name in logger.split(",") if name.strip() not in ("", "none")),
         verbose=verbose,
+        local=local,
+        dashboard=dashboard,
         wait_for_nodes=wait_for_nodes,
     )
     with no_collection():
@@ -90,7 +98,7 @@ def run(
             lines = [found.json()] if as_json else [found.text(chosen), *replacements(chosen, opened)]
             sys.stdout.write("\n".join(lines) + "\n")
             return
-    from sweep.engine import run_study
+    from sweep.engine.run import run_study
 
     if not run_study(chosen, opened, options).complete:
         raise typer.Exit(application.FAILED)

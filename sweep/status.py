@@ -1,4 +1,4 @@
-"""`python -m sweep.status`: what is done, running, failed and left, read from the store by anyone at any time."""
+"""`python -m sweep.status`: show what is done, running, failed and remaining. It only reads the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def status(
     store: application.StoreOption = "store",
     as_json: application.JsonOption = False,
 ) -> None:
-    """Show what is done, running and left. Per method and seed, from any shell at any time."""
+    """Show what is done, running and remaining. Per method and seed, from any shell at any time."""
     from sweep.bulk import no_collection
 
     with no_collection():

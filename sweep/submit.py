@@ -1,4 +1,4 @@
-"""`python -m sweep.submit`: a study on somebody else's machines, by Ray Jobs, Slurm or KubeRay."""
+"""`python -m sweep.submit`: run a study on a cluster by Ray Jobs, Slurm or KubeRay."""
 
 from __future__ import annotations
 
@@ -75,13 +75,14 @@ def submit(
         int | None, typer.Option(help="Slurm: so many jobs of one node each on one store, instead of --nodes.")
     ] = None,
 ) -> None:
-    """Run a study on a cluster. At once by Ray Jobs (--address), or by a file for Slurm or KubeRay.
+    """Run a study on a cluster. Submit it at once by Ray Jobs (--address), or write a file for Slurm or KubeRay.
 
-    Paths of --store and --data-dir are those of the cluster: absolute, or s3://.
+    --store and --data-dir are paths on the cluster: absolute, or s3://.
     """
-    from sweep.cluster import jobs, submission
     from sweep.store.files import write_text
     from sweep.studies.options import StudyOptions
+    from sweep.submission import jobs
+    from sweep.submission import options as submission
 
     options = submission.SubmitOptions(
         study=StudyOptions(study, settings, methods, seeds, plugin),

@@ -1,4 +1,4 @@
-"""`python -m sweep.transfer`: every stored counterexample tried on every other model of the same data and radius."""
+"""`python -m sweep.transfer`: try every stored counterexample on every other model of the same data and radius."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweep.application import app
 from sweep.errors import UserError
 
 if TYPE_CHECKING:
-    from reports.results import Results
+    from reports.analysis.results import Results
     from sweep.store.base import Store
 
 
@@ -30,13 +30,14 @@ def transfer(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     as_json: application.JsonOption = False,
 ) -> None:
-    """Try what fooled one model on every other. Forward passes alone: who breaks whom, and what nobody broke.
+    """Try each model's counterexamples on every other model. Forward passes alone: which model breaks which.
 
     An attack that fails on a model says little if another model's counterexamples break it: its gradients misled the
-    attack. The tables of the study get a row "Worst known", what is left after AutoAttack, all other attacks and all
-    transfers, and say how many images fell that AutoAttack had left; the report gets the matrix as table and figure.
+    attack. The study's tables get a row "Worst known": the accuracy that remains after AutoAttack, all other attacks
+    and all transfers. They also say how many images fell that AutoAttack had not broken. The report shows the matrix
+    as table and figure.
 
-    What was tried is stored and is not tried again: after further trainings the same command adds what is new.
+    Transfers are stored and never repeated: after further trainings, the same command adds the new ones.
 
     \b
     Examples:
@@ -74,7 +75,7 @@ def transfer(
                     f"{found.norm} ε={found.epsilon}: {number}/{total} models, {tried} of counterexamples\n"
                 )
     shown = [study] if study is not None else list(manifests)
-    from reports.results import Results
+    from reports.analysis.results import Results
 
     outcomes = {name: _outcome(Results.read(opened, [name]), name) for name in shown}
     if as_json:
@@ -101,7 +102,7 @@ def _paths(store: Store, study: str | None) -> list[str]:
 
 
 def _outcome(results: Results, study: str) -> dict[str, Any]:
-    from reports.transfers import Transfers
+    from reports.analysis.transfers import Transfers
 
     found = Transfers(results, study)
     labels = results.labels[study]

@@ -1,4 +1,4 @@
-"""`python -m sweep.verify`: a store's numbers checked by forward passes alone, whoever made it."""
+"""`python -m sweep.verify`: check the numbers of anyone's store by forward passes alone."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def verify(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     as_json: application.JsonOption = False,
 ) -> None:
-    """Check every number of a store without attacking anything. Forward passes alone; nothing in the store is run.
+    """Check every number of a store without attacking anything. Forward passes alone; nothing in the store is executed.
 
-    For each cell: weights and data are those of the records, the clean accuracy is that of the weights, and every
-    image that an attack is said to have fooled has a counterexample that lies in the ball and in [0, 1] and is
-    misclassified. That proves "at most so many per cent are robust". That the others are robust is no claim of any
-    attack: they were not broken by it.
+    For each cell, check that weights and data are those of the records, that the weights reach the recorded clean
+    accuracy, and that every image that an attack fooled has a counterexample. Each counterexample must lie in the ball
+    and in [0, 1] and be misclassified. That proves "at most so many per cent are robust". No attack can prove that the
+    other images are robust: it only did not break them.
 
-    What is absent (weights, data, counterexamples of older records) is said and is no failure. Exit code 1 where
-    anything is not what a record says.
+    Missing weights, data or counterexamples (in older records) are reported but are not failures. The exit code is 1 if
+    anything differs from its record.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def verify(
 
     opened = existing_store(store)
     wanted = _wanted(opened, study)
-    from sweep.evaluation.proof import Proof  # after mistakes were found: torch takes seconds to load
+    from sweep.evaluation.proof import Proof  # after the checks: torch takes seconds to load
     from sweep.evaluation.subject import check_device
     from sweep.evaluation.verifying import verified
     from sweep.studies import own
@@ -88,7 +88,7 @@ def verify(
 
 
 def _wanted(store: Store, study: str | None) -> dict[str, list[str]]:
-    """Title of a model -> the paths of its evaluations."""
+    """Return the paths of evaluations by the title of their model."""
     from sweep.store import layout
     from sweep.store.records.evaluation import EvaluationRecord
     from sweep.store.records.row import RowRecord

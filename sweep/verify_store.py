@@ -1,4 +1,4 @@
-"""`python -m sweep.verify_store`: every checksum of a store compared, and what is broken set aside when asked to."""
+"""`python -m sweep.verify_store`: compare every checksum of a store, and set broken files aside on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verify_store(
         bool, typer.Option("--repair", help="Set aside what is broken; the study's next run computes it again.")
     ] = False,
 ) -> None:
-    """Check every checksum of a store. Records, weights, counterexamples; exit code 1 where anything is wrong."""
+    """Check every checksum of a store. Records, weights, counterexamples; exit code 1 if anything is wrong."""
     from sweep.store.opening import existing_store
     from sweep.store.verification import Verification
 
@@ -64,7 +64,7 @@ def _repair(found: Verification) -> None:
             refused.append((one.path, fault))
         else:
             repaired.append(one)
-    if refused and not repaired:  # a store in which nothing can be changed: one message as of every command
+    if refused and not repaired:  # nothing in the store can be changed: show one message, as every command does
         raise refused[0][1]
     for path, reason in refused:
         sys.stdout.write(f"could not be set aside: {path} ({reason.strerror or reason}); move it away by hand\n")

@@ -17,7 +17,7 @@ atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 import pytest  # noqa: E402
 
 from tests.patience import patience  # noqa: E402
-from trainers import registry  # noqa: E402
+from trainers.plugins import registry  # noqa: E402
 
 TESTS = Path(__file__).parent
 # Files that take longest, first: begun last, one of them would keep the other cores waiting.

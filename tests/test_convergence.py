@@ -7,7 +7,7 @@ import yaml
 from scipy.stats import t
 
 from benchmarks.convergence import doubled, exceeding, lines
-from reports.statistics import Sample
+from reports.analysis.statistics import Sample
 from sweep.studies.model import Study
 
 

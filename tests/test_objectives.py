@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from benchmarks.objectives import Column, correlations, lines
+from benchmarks.objectives import MethodModels, correlations, lines
 
 AUTOATTACK = {"AT": [60.0, 62.0], "SOVR": [64.0, 63.0], "MAIL": [50.0, 48.0], "ST": [0.0, 0.0]}
 CLEAN = {"AT": [90.0, 91.0], "SOVR": [88.0, 89.0], "MAIL": [95.0, 94.0], "ST": [99.0, 99.0]}
@@ -14,7 +14,7 @@ PGD = {"AT": [65.0, 66.0], "SOVR": [70.0, 69.0], "MAIL": [71.0, 72.0], "ST": [1.
 @pytest.fixture
 def columns():
     return [
-        Column(name, np.column_stack([CLEAN[name], PGD[name], attacked]), np.array(attacked))
+        MethodModels(name, np.column_stack([CLEAN[name], PGD[name], attacked]), np.array(attacked))
         for name, attacked in AUTOATTACK.items()
     ]
 

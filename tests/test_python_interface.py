@@ -95,7 +95,7 @@ def test_a_live_model_is_attacked_and_left_as_it_was():
     [
         ({"attacks": ["pgd20"]}, "did you mean 'pgd-20'"),
         ({"attacks": "pgd-20"}, r"a list of names, such as \['pgd-20'\]"),
-        ({"attacks": ["corruptions"]}, "needs files of a data set"),
+        ({"attacks": ["corruptions"]}, "files of a data set"),
         ({"images": torch.full((4, 1, 6, 6), 2.0)}, r"must lie in \[0, 1\]"),
         ({"images": torch.zeros(3, 1, 6, 6)}, "with n labels"),
         ({"labels": torch.full((4,), 12)}, "one logit for each of 13 classes"),

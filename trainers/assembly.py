@@ -1,4 +1,4 @@
-"""What a trial's configuration asks for, built: data, network, optimizer, attack."""
+"""Build what a trial's configuration asks for: data, network, optimizer and attack."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainers import data, models
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
+from trainers.compat.torch_internals import batchnorms
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
 from trainers.method import Method
-from trainers.perturbation.projected_ascent import ProjectedAscent
 from trainers.values import as_float
 from trainers.wrapper import Wrapper
 
@@ -21,7 +21,10 @@ from trainers.wrapper import Wrapper
 def prepare_data(
     config: TrialConfig, bundle: DataBundle | None, data_dir: Path | str | None, device: torch.device
 ) -> DataBundle:
-    """The trial's images on its device: limited, split, with what the wrappers add."""
+    """Return the trial's images on its device: limited, split and extended by the wrappers.
+
+    `bundle` is the data set if it is already loaded; otherwise it is read from `data_dir`.
+    """
     bundle = bundle or data.load(config.dataset, data_dir)
     bundle = bundle.limited(config.train_images, config.test_images)
     bundle = bundle.held_out(config.selection.validation, config.selection.validation_from)
@@ -31,41 +34,46 @@ def prepare_data(
 
 
 def data_sha256(bundle: DataBundle, wrappers: Iterable[Wrapper], data_dir: Path | str | None) -> dict[str, str]:
-    """Of the data set as it was loaded, and of the files that the wrappers add, by name.
+    """Return the SHA-256 of the data set as loaded and of every file that the wrappers add, by name.
 
-    A bundle that brings its synthetic images along needs no file.
+    A bundle that already holds synthetic images needs no such file.
     """
-    found = {bundle.name: bundle.sha256}
+    hashes = {bundle.name: bundle.sha256}
     for wrapper in wrappers if bundle.synthetic is None else ():
-        found |= wrapper.data_sha256(Path(data_dir or "data"))
-    return found
+        hashes |= wrapper.data_sha256(Path(data_dir or "data"))
+    return hashes
 
 
 def build_model(config: TrialConfig) -> nn.Module:
+    """Return a freshly initialised network, standardising its input if the recipe says so."""
     facts = data.dataset_facts(config.dataset)
     mean, std = (facts.mean, facts.std) if config.recipe.standardize else (None, None)
     return models.build(config.model, facts.classes, shape=facts.shape, mean=mean, std=std)
 
 
 def build_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.SGD:
+    """Return SGD, without weight decay on BatchNorm's parameters if the recipe exempts them."""
     recipe = config.recipe
-    batchnorm = {id(p) for module in model.modules() if isinstance(module, _BatchNorm) for p in module.parameters()}
-    spared = [] if recipe.decay_batchnorm else [p for p in model.parameters() if id(p) in batchnorm]
+    batchnorm = {id(p) for module in batchnorms(model) for p in module.parameters()}
+    exempt = [] if recipe.decay_batchnorm else [p for p in model.parameters() if id(p) in batchnorm]
     decayed = [p for p in model.parameters() if recipe.decay_batchnorm or id(p) not in batchnorm]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}]
-    if spared:
-        groups.append({"params": spared, "weight_decay": 0.0})
+    if exempt:
+        groups.append({"params": exempt, "weight_decay": 0.0})
     return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov)
 
 
 def build_attack(config: TrialConfig, method: Method) -> ProjectedAscent:
-    """Radius and steps are the study's; start and BatchNorm mode the method's own unless the study sets them."""
-    asked = config.recipe.attack
+    """Return the attack inside training.
+
+    Radius and steps come from the study. Start and BatchNorm mode come from the method unless the study sets them.
+    """
+    settings = config.recipe.attack
     return ProjectedAscent(
-        as_float(asked.epsilon),
-        as_float(asked.step_size),
-        asked.steps,
-        start=method.start if asked.start == "method" else asked.start,
-        mode=method.mode if asked.mode == "method" else asked.mode,
-        norm=asked.norm,
+        as_float(settings.epsilon),
+        as_float(settings.step_size),
+        settings.steps,
+        start=method.start if settings.start == "method" else settings.start,
+        mode=method.mode if settings.mode == "method" else settings.mode,
+        norm=settings.norm,
     )

@@ -1,4 +1,4 @@
-"""Names such as `sovr+awp`: a base method and what is composed over it. Torch loads only when a method is built."""
+"""Names such as `sovr+awp`: a base method and its wrappers. Torch is loaded only when a method is built."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trainers import declared
 from trainers.method import Method, is_number, is_too_large
-from trainers.registry import METHODS, WRAPPERS
-from trainers.spelling import nearest
+from trainers.plugins import declarations
+from trainers.plugins.registry import METHODS, WRAPPERS
+from trainers.plugins.spelling import nearest
 
 
 def method_names() -> list[str]:
@@ -17,52 +17,56 @@ def method_names() -> list[str]:
 
 
 def parse(name: str) -> tuple[str, tuple[str, ...]]:
-    """Base method and wrappers, these in one fixed order because their order changes nothing."""
+    """Return the base method and the wrappers of a name.
+
+    Wrappers are sorted, because their order changes nothing. Raise ValueError, with suggestions, for an unknown name.
+    """
     base, *wrappers = name.split("+")
     if base not in METHODS:
         if base in WRAPPERS:
             raise ValueError(f"{name!r} has no method before its wrapper; write for example at+{base}")
-        known, beside = method_names(), base.isidentifier() and Path(f"{base}.py").is_file()
-        hint = f"; {base}.py lies here, --plugin {base}.py takes it;" if beside else nearest(base, known)
-        raise ValueError(f"unknown method {base!r}{hint} known: {', '.join(known)}")
+        names, has_file = method_names(), base.isidentifier() and Path(f"{base}.py").is_file()
+        hint = f"; to use {base}.py from this folder, add --plugin {base}.py;" if has_file else nearest(base, names)
+        raise ValueError(f"unknown method {base!r}{hint} known: {', '.join(names)}")
     for wrapper in wrappers:
         listed = ", ".join(WRAPPERS.names())
         if wrapper in METHODS:
-            raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {listed} go after a +")
+            raise ValueError(f"{name!r} composes two methods, {base} and {wrapper}; only {listed} may follow a +")
         if wrapper not in WRAPPERS:
             hint = nearest(wrapper, WRAPPERS.names())
             raise ValueError(f"unknown wrapper {wrapper!r} in {name!r}{hint} known: {listed}")
         if wrappers.count(wrapper) > 1:
             raise ValueError(f"{name!r} has +{wrapper} {wrappers.count(wrapper)} times; once is enough")
-        for other, reason in WRAPPERS.get(wrapper).excludes.items():
-            if other in wrappers:
-                raise ValueError(f"{name!r}: {other} and {wrapper} {reason}; choose one")
+        for excluded, reason in WRAPPERS.get(wrapper).excludes.items():
+            if excluded in wrappers:
+                raise ValueError(f"{name!r}: {excluded} and {wrapper} {reason}; choose one")
     return base, tuple(sorted(wrappers))
 
 
 def canonical(name: str) -> str:
+    """Return the name with its wrappers in their fixed order."""
     base, wrappers = parse(name)
     return "+".join((base, *wrappers))
 
 
 def build(name: str, hyperparameters: dict[str, Any] | None = None) -> Method:
-    """The base method with these hyperparameters; wrappers are the training loop's."""
-    return _made(METHODS.get(parse(name)[0]), name, hyperparameters)
+    """Return the base method with these hyperparameters. The training loop adds the wrappers."""
+    return _configured(METHODS.get(parse(name)[0]), name, hyperparameters)
 
 
-def _made(method: type[Method], name: str, hyperparameters: dict[str, Any] | None) -> Method:
-    given = dict(hyperparameters or {})
+def _configured(method: type[Method], name: str, hyperparameters: dict[str, Any] | None) -> Method:
+    values = dict(hyperparameters or {})
     types = {field.name: field.type for field in fields(method)}
     faults = [
         f"unknown hyperparameter {key!r}{nearest(key, types)} known: {', '.join(types) or 'none'}"
-        for key in given
+        for key in values
         if key not in types
     ]
     try:
-        built = method(**{key: _typed(value, types[key]) for key, value in given.items() if key in types})
+        built = method(**{key: _typed(value, types[key]) for key, value in values.items() if key in types})
     except ValueError as error:
         faults.append(str(error))
-    except Exception as error:  # a class that checks its fields itself may raise anything
+    except Exception as error:  # a class with checks of its own may raise anything
         kind, message = type(error).__name__, str(error)
         raise ValueError(f"method {name!r} cannot be built: {kind}{message and ': '}{message}") from error
     if faults:
@@ -71,24 +75,25 @@ def _made(method: type[Method], name: str, hyperparameters: dict[str, Any] | Non
 
 
 def resolved_hyperparameters(name: str, hyperparameters: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Every hyperparameter with its value, defaults included; equal settings give equal dictionaries."""
-    method = _made(method_of(name), name, hyperparameters)
+    """Return every hyperparameter with its value, defaults included. Equal settings give equal dictionaries."""
+    method = _configured(method_of(name), name, hyperparameters)
     return {field.name: getattr(method, field.name) for field in fields(method)}
 
 
 def method_of(name: str) -> type[Method]:
-    """What the base method declares; `build` makes one that has a loss."""
-    return declared.method(parse(name)[0])
+    """Return the declaration of the base method; `build` returns one that has a loss."""
+    return declarations.method(parse(name)[0])
 
 
 def display_name(name: str) -> str:
+    """Return the name as tables write it, such as SOVR+AWP."""
     base, wrappers = parse(name)
-    shown = declared.method(base).display or (base.upper() if base in METHODS.shipped else base)
-    return "+".join((shown, *(WRAPPERS.get(wrapper).display for wrapper in wrappers)))
+    display = declarations.method(base).display or (base.upper() if base in METHODS.shipped else base)
+    return "+".join((display, *(WRAPPERS.get(wrapper).display for wrapper in wrappers)))
 
 
 def _typed(value: Any, declared: Any) -> Any:
-    """40.0 is the whole number 40, 1 the weight 1.0, and text files write infinity as 'inf'."""
+    """Convert a value to its declared type: 40.0 to the int 40, 1 to 1.0, and 'inf' from text files to infinity."""
     number = is_number(value) and not is_too_large(value)
     if declared in (int, "int") and number and value == value // 1:
         return int(value)

@@ -1,4 +1,4 @@
-"""Checked values that settings are made of: radii as text, bounded numbers, frozen models. Loads no torch."""
+"""Checked types of settings: radii as text, bounded numbers, frozen models. Loads no torch."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-MOST_DIGITS = 20  # after the point
-DIGITS = 12  # of a decimal that can tell it from a fraction
+MOST_DIGITS = 20  # after the decimal point
+DIGITS = 12  # significant digits in which a decimal is compared with a fraction
 
 
 class Strict(BaseModel):
-    """Unknown keys are faults, values never change after they were checked."""
+    """A settings model that rejects unknown keys and is frozen once checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def as_float(amount: str | float | int) -> float:
-    """The number behind an amount such as '8/255', '0.031' or 0.1."""
+    """Return the number behind an amount such as '8/255', '0.031' or 0.1."""
     return float(_exact(amount)) if isinstance(amount, str) else float(amount)
 
 
 def amount_text(number: Fraction) -> str:
-    """The one way in which a radius is written: as a decimal where it has one, else over 255, else as a fraction."""
+    """Return the canonical text of a radius: a decimal if it has a finite one, else over 255, else a fraction."""
     for factor, ending in ((1, ""), (255, "/255")):
         scaled = number * factor
-        # Denominators of 2 and 5 alone: so many digits write the number exactly.
+        # If the denominator has only factors 2 and 5, this many digits are exact.
         if 10**MOST_DIGITS % scaled.denominator == 0:
             whole, rest = divmod(scaled.numerator * (10**MOST_DIGITS // scaled.denominator), 10**MOST_DIGITS)
             digits = f"{rest:0{MOST_DIGITS}d}".rstrip("0")
@@ -43,24 +43,25 @@ def _exact(text: str) -> Fraction:
 
 
 def _from_decimal(number: Fraction) -> Fraction:
-    """A whole number of 255ths that agrees with the decimal in 12 significant digits, or else the decimal itself.
+    """Return the multiple of 1/255 that agrees with the decimal in 12 significant digits, otherwise the decimal itself.
 
-    What a program prints of 8/255 means 8/255. Nobody's own decimal is moved: but for multiples of 0.2, which are
-    255ths themselves, no shorter one than of 11 digits agrees with any.
+    What a program prints for 8/255 means 8/255. A decimal that a person wrote is never changed: except for multiples of
+    0.2, which are multiples of 1/255 themselves, no decimal of fewer than 11 digits agrees with one.
     """
     nearest = Fraction(round(number * 255), 255)
     return nearest if f"{float(nearest):.{DIGITS}g}" == f"{float(number):.{DIGITS}g}" else number
 
 
 def check_amount(value: Any) -> str:
+    """Return the canonical text of a radius. Raise ValueError if it is not a finite, non-negative number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a number or a fraction such as 8/255")
     return _checked(f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value).replace(" ", ""))
 
 
-@lru_cache  # a study of thousands of labels has few radii
+@lru_cache  # a study with thousands of labels has few radii
 def _checked(text: str) -> str:
-    if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take for ever
+    if not re.fullmatch(r"[+-]?[\d.]{1,30}([eE][+-]?\d{1,2})?(/\d{1,20})?", text):  # 1e999999999 would take forever
         raise ValueError("must be a number or a fraction such as 8/255")
     try:
         number = _exact(text)
@@ -74,8 +75,8 @@ def _checked(text: str) -> str:
     return amount_text(number if "/" in text else _from_decimal(number))
 
 
-# Kept as text: 8/255 and 0.031 are different radii, and a float would blur which one was meant. Each radius has one
-# text, so that 1/5, 0.20 and 0.2 name the same trials and attacks, as do 8/255 and 0.03137254901960784.
+# Stored as text: 8/255 and 0.031 are different radii, which a float might blur. Each radius has exactly one text:
+# 1/5, 0.20 and 0.2 name the same trials and attacks, as do 8/255 and 0.03137254901960784.
 Amount = Annotated[
     str,
     BeforeValidator(check_amount),

@@ -1,1 +1,1 @@
-"""The figures of a report: a file each, that declares what it draws."""
+"""The figures of a report. Each file declares the figures that it draws in `FIGURES`."""

@@ -1,4 +1,4 @@
-"""Robust accuracy over all radii, from the distance at which each image falls."""
+"""Robust accuracy over all radii, from the distance at which each image is fooled."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.figures.view import MissingResults, ReportFigure, StudyView
 from trainers.values import as_float
 
-POINTS = 121  # of each line
-REACH = 3.0  # radii of the study, at most
-Place = Literal["outside right center", "outside lower center"]
+POINTS = 121  # per line
+REACH = 3.0  # end of the axis, in multiples of the study's radius
+LegendLocation = Literal["outside right center", "outside lower center"]
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
     caption = (
-        f"Accuracy (%) over the radius of the attack, {study.checkpoint_name}; {study.radius} is the study's own: the "
-        "share of test images that were not fooled within it by a search for the nearest point that fools (`curve`), "
-        "nor by AutoAttack. Every attack bounds the accuracy from above, so the true curves lie below these. Means "
-        "over seeds, bands of one standard deviation; crosses are AutoAttack at the radius of the study (dotted)."
+        f"Accuracy (%) against the radius of the attack, {study.checkpoint_name}: the share of test images that "
+        "neither the minimum-distance attack (curve) nor AutoAttack fools within the radius. Every attack gives an "
+        "upper bound, so the true curves lie below these. Lines are means over seeds, bands one standard deviation; "
+        f"crosses are AutoAttack at the study's own radius (dotted), {study.radius}."
     )
     return _draw(study, style.HALF, 3.8, "outside right center"), caption
 
@@ -30,30 +30,30 @@ def draw_narrow(study: StudyView) -> Figure:
     return _draw(study, style.NARROW, 4.4, "outside lower center")
 
 
-def _draw(study: StudyView, width: float, height: float, legend: Place) -> Figure:
+def _draw(study: StudyView, width: float, height: float, legend: LegendLocation) -> Figure:
     own = as_float(study.epsilon)
-    found = [(method, distances) for method in study.methods if (distances := method.distances())]
-    if not found:
-        raise Missing(
-            "no evaluation looked for the nearest point that fools",
+    drawn = [(method, distances) for method in study.methods if (distances := method.distances())]
+    if not drawn:
+        raise MissingResults(
+            "no model was evaluated with the minimum-distance attack (curve)",
             study.command("--set", "evaluation.attacks=[autoattack, curve]"),
         )
-    farthest = max(float(one[np.isfinite(one)].max(initial=0.0)) for _, seeds in found for one in seeds)
-    # The radius of the study is one of the points: there the lines are read.
+    farthest = max(float(seed[np.isfinite(seed)].max(initial=0.0)) for _, seeds in drawn for seed in seeds)
+    # Include the study's own radius, where readers look up values.
     radii = np.unique(np.append(np.linspace(0.0, min(farthest, REACH * own), POINTS), own))
     figure, axes = style.canvas(width, height)
     axis = axes[0, 0]
-    for method, distances in found:
-        seeds = np.array([accuracies(one, radii) for one in distances])
-        look = method.style.line()
+    for method, distances in drawn:
+        seeds = np.array([accuracies(seed, radii) for seed in distances])
+        line_style = method.style.line()
         mean = seeds.mean(axis=0)
-        axis.plot(radii, mean, label=method.name, markevery=(len(radii) // 12, len(radii) // 6), **look)
+        axis.plot(radii, mean, label=method.name, markevery=(len(radii) // 12, len(radii) // 6), **line_style)
         if len(seeds) > 1:
             spread = seeds.std(axis=0, ddof=1)
-            axis.fill_between(radii, mean - spread, mean + spread, color=look["color"], alpha=0.15, linewidth=0)
-        marked = method.accuracies("autoattack")
-        if marked.size:
-            axis.plot(own, marked.mean(), "x", color=look["color"], markersize=8, markeredgewidth=2)
+            axis.fill_between(radii, mean - spread, mean + spread, color=line_style["color"], alpha=0.15, linewidth=0)
+        autoattack = method.accuracies("autoattack")
+        if autoattack.size:
+            axis.plot(own, autoattack.mean(), "x", color=line_style["color"], markersize=8, markeredgewidth=2)
     axis.axvline(own, color=style.GREY, linewidth=0.8, linestyle=":")
     axis.set_xlim(0.0, radii[-1])
     axis.set_ylim(0.0, 100.0)
@@ -64,10 +64,10 @@ def _draw(study: StudyView, width: float, height: float, legend: Place) -> Figur
 
 
 def accuracies(distances: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """In percent: the share of images that fall farther away than each radius. Distances are float32, as stored."""
+    """Return the accuracy in percent at each radius, from float32 distances at which the images are fooled."""
     ordered = np.sort(distances)
-    fallen = np.searchsorted(ordered, radii.astype(np.float32), side="right")
-    return 100.0 * (1.0 - fallen / len(ordered))
+    fooled = np.searchsorted(ordered, radii.astype(np.float32), side="right")
+    return 100.0 * (1.0 - fooled / len(ordered))
 
 
 FIGURES = [ReportFigure(46, "curve", "Accuracy over all radii", draw, narrow=draw_narrow)]

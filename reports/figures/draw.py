@@ -1,4 +1,4 @@
-"""All figures from records; what cannot be drawn is listed with its reason."""
+"""Draw all figures from records, and list those that cannot be drawn with the reason."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from reports.analysis.results import Results
 from reports.figures import effects, style
-from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.figures.view import MissingResults, ReportFigure, StudyView
 from reports.papers.paper import Paper, Together
-from reports.results import Results
 from sweep.store.files import write_text
 
 INDEX = "index.json"
@@ -26,33 +26,42 @@ Save = Callable[[Figure, Path], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """One line of the index: a figure that was drawn (files), or one that was not (reason, command)."""
+    """An entry of the index: a figure with its files, or the reason why it was not drawn and the missing command."""
 
     study: str | None
     name: str
     title: str
     caption: str = ""
     files: tuple[str, ...] = ()  # SVG, PNG, PDF
-    narrow: tuple[str, ...] = ()  # the same for a phone, where there is one
+    narrow: tuple[str, ...] = ()  # version for phones, if any
     width: float = 0.0  # inches
     reason: str = ""
     command: str = ""
 
 
 def declared(paper: Paper) -> list[ReportFigure]:
-    """By the files of this folder, in the order of the page; those without a study only where the paper has them."""
+    """Return the figures that the files of this folder declare, in page order.
+
+    Figures that need no study are included only if the paper lists them under `theory`.
+    """
     modules = [
-        import_module(f"reports.figures.{one.name}") for one in pkgutil.iter_modules([str(Path(__file__).parent)])
+        import_module(f"reports.figures.{module.name}") for module in pkgutil.iter_modules([str(Path(__file__).parent)])
     ]
-    found = [figure for module in modules for figure in getattr(module, "FIGURES", [])] + effects.figures(paper)
-    shown = [figure for figure in found if figure.needs_study or figure.name in paper.theory]
-    return sorted(shown, key=lambda figure: figure.place)
+    figures = [figure for module in modules for figure in getattr(module, "FIGURES", [])] + effects.figures(paper)
+    return sorted(
+        (figure for figure in figures if figure.needs_study or figure.name in paper.theory),
+        key=lambda figure: figure.place,
+    )
 
 
 def draw_all(results: Results, out: Path, *, pdf: bool = True) -> list[Path]:
-    """Draw into the folder `out` what the records allow; index.json there says what is what and what is missing.
+    """Draw every figure that the records allow into the folder `out`, and write index.json there.
 
-    Without `pdf` in two thirds of the time: a PDF embeds its fonts.
+    Args:
+        pdf: Also write PDFs. They embed their fonts, which takes a third of the time.
+
+    Returns:
+        All files written; index.json, which also lists the figures that are missing, comes last.
     """
     save = partial(_save, pdf=pdf)
     out.mkdir(parents=True, exist_ok=True)
@@ -61,7 +70,7 @@ def draw_all(results: Results, out: Path, *, pdf: bool = True) -> list[Path]:
         entries = [_draw(results.paper, figure, [], out, save) for figure in figures if not figure.needs_study]
         views = {study: StudyView(results, study) for study in results.data.manifests}
         wanted = _wanted(results.paper, views)
-        entries += [_draw_together(results.paper, one, figures, views, out, save) for one in wanted]
+        entries += [_draw_together(results.paper, together, figures, views, out, save) for together in wanted]
         for view in views.values():
             entries += [
                 _draw(view.paper, figure, [view], out, save) for figure in declared(view.paper) if figure.needs_study
@@ -72,8 +81,8 @@ def draw_all(results: Results, out: Path, *, pdf: bool = True) -> list[Path]:
 
 
 def _wanted(paper: Paper, views: Mapping[str, StudyView]) -> list[Together]:
-    """One study alone has the same as a figure of its own."""
-    return [one for one in paper.together if len(views.keys() & {*one.studies}) > 1]
+    """Return the joint figures of at least two studies in the store; a single study has its own figure."""
+    return [together for together in paper.together if len(views.keys() & {*together.studies}) > 1]
 
 
 def _draw_together(
@@ -86,17 +95,21 @@ def _draw_together(
 ) -> FigureEntry:
     draw = next((figure.together for figure in figures if figure.name == wanted.figure), None)
     if draw is None:
-        known = ", ".join(figure.name for figure in figures if figure.together)
-        raise ValueError(f"paper {paper.name!r} wants {wanted.figure!r} of several studies together; known: {known}")
-    shown = [views[name] for name in wanted.studies if name in views]
+        joint = ", ".join(figure.name for figure in figures if figure.together)
+        raise ValueError(
+            f"paper {paper.name!r}: figure {wanted.figure!r} cannot show several studies together; these can: {joint}"
+        )
+    present = [views[name] for name in wanted.studies if name in views]
     try:
-        picture, caption = draw(*shown)
-    except Missing as missing:
+        picture, caption = draw(*present)
+    except MissingResults as missing:
         return FigureEntry(None, wanted.name, wanted.title, reason=missing.reason, command=missing.command)
     files = save(picture, out / wanted.name)
     absent = [name for name in wanted.studies if name not in views]
-    lacking = f"Not in the store: {', '.join(absent)} (`{shown[0].data.run_command(absent[0])}`)." if absent else ""
-    caption = " ".join(filter(None, [wanted.caption, caption, lacking, paper.figure_number(wanted.name, None)]))
+    missing_studies = (
+        f"Not in the store: {', '.join(absent)} (`{present[0].data.run_command(absent[0])}`)." if absent else ""
+    )
+    caption = " ".join(filter(None, [wanted.caption, caption, missing_studies, paper.figure_number(wanted.name, None)]))
     return FigureEntry(None, wanted.name, wanted.title, caption, files, width=picture.get_figwidth())
 
 
@@ -104,7 +117,7 @@ def _draw(paper: Paper, figure: ReportFigure, views: Sequence[StudyView], out: P
     study = views[0].name if views else None
     try:
         picture, caption = figure.draw(*views)
-    except Missing as missing:
+    except MissingResults as missing:
         return FigureEntry(study, figure.name, figure.title, reason=missing.reason, command=missing.command)
     stem = f"{file_stem(study)}-{figure.name}" if study else figure.name
     files = save(picture, out / stem)
@@ -118,14 +131,16 @@ def _save(picture: Figure, stem: Path, *, pdf: bool) -> tuple[str, ...]:
 
 
 def file_stem(study: str) -> str:
-    """A study's name as part of a file name."""
+    """Return a study's name in a form that is safe in a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", study).lstrip(".") or "study"
 
 
 def read_index(folder: Path) -> list[FigureEntry]:
-    """What `draw_all` left in the folder; nothing when no figures were drawn."""
+    """Return the index that `draw_all` wrote into the folder; empty if no figures were drawn."""
     path = folder / INDEX
     if not path.exists():
         return []
     entries = json.loads(path.read_text("utf-8"))
-    return [FigureEntry(**{**one, "files": tuple(one["files"]), "narrow": tuple(one["narrow"])}) for one in entries]
+    return [
+        FigureEntry(**{**entry, "files": tuple(entry["files"]), "narrow": tuple(entry["narrow"])}) for entry in entries
+    ]

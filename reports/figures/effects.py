@@ -1,4 +1,4 @@
-"""What a hyperparameter does to margin, generalisation gap and robust accuracy, by the paper's list of such effects."""
+"""Effect of a hyperparameter on margin, generalisation gap and robust accuracy, as listed under a paper's `effects`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
+from reports.figures.view import MethodView, MissingResults, ReportFigure, StudyView
 from reports.papers.paper import Effect, Paper
 
 MARKERS = ("D", "o", "s", "^", "v", "P")
@@ -21,7 +21,7 @@ def margin(method: MethodView) -> np.ndarray:
 
 
 def gap(method: MethodView) -> np.ndarray:
-    """Robust accuracy on training minus test images at the last epoch, in percentage points."""
+    """Return robust accuracy on training images minus that on test images at the last epoch, in percentage points."""
     return 100 * method.summaries("generalization_gap", "last")
 
 
@@ -38,7 +38,7 @@ PANELS: tuple[tuple[str, str, Callable[[MethodView], np.ndarray]], ...] = (
 
 @dataclass(frozen=True)
 class Series:
-    """The rows of one method that differ in the varied hyperparameter alone."""
+    """Rows of one method that differ only in the varied hyperparameter, by its value."""
 
     name: str
     points: dict[float, MethodView]
@@ -50,8 +50,8 @@ def figures(paper: Paper) -> list[ReportFigure]:
 
 def draw(effect: Effect, study: StudyView) -> tuple[Figure, str]:
     caption = (
-        f"{effect.caption} The gap is that between training and test accuracy under PGD-20 at the last epoch; "
-        f"robust accuracy is that of the {study.checkpoint_name}, {study.radius}. Means over seeds with one "
+        f"{effect.caption} The generalisation gap is training minus test accuracy under PGD-20 at the last epoch. "
+        f"Robust accuracy is measured at the {study.checkpoint_name}, {study.radius}. Means over seeds with one "
         "standard deviation."
     )
     return _panels(effect, study), caption
@@ -62,17 +62,17 @@ def _panels(effect: Effect, study: StudyView) -> Figure:
     baseline = next((method for method in study.methods if method.method == paper.baseline), None)
     series = _series(effect, study)
     if effect.baseline_at is not None and baseline is not None:
-        series = [Series(one.name, {effect.baseline_at: baseline, **one.points}) for one in series]
+        series = [Series(line.name, {effect.baseline_at: baseline, **line.points}) for line in series]
     if not series:
-        raise Missing(
-            f"no two rows of {paper.display(effect.methods[0])} differ in {effect.varied} alone",
+        raise MissingResults(
+            f"no two rows of {paper.display(effect.methods[0])} differ only in {effect.varied}",
             study.data.run_command(effect.study),
         )
     figure, axes = style.canvas(style.FULL, 2.9, 1, 3)
     for axis, (title, unit, read) in zip(axes[0], PANELS, strict=True):
         drawn = False
-        for index, one in enumerate(series):
-            points = {x: values for x, method in sorted(one.points.items()) if (values := read(method)).size}
+        for index, line in enumerate(series):
+            points = {x: values for x, method in sorted(line.points.items()) if (values := read(method)).size}
             if not points:
                 continue
             drawn = True
@@ -85,7 +85,7 @@ def _panels(effect: Effect, study: StudyView) -> Figure:
                 marker=MARKERS[index % len(MARKERS)],
                 linestyle=("-", "--", "-.", ":")[index % 4],
                 elinewidth=0.8,
-                label=one.name,
+                label=line.name,
             )
         reference = read(baseline) if baseline is not None else np.array([])
         if reference.size and effect.baseline_at is None:
@@ -104,10 +104,10 @@ def _panels(effect: Effect, study: StudyView) -> Figure:
 def _series(effect: Effect, study: StudyView) -> list[Series]:
     groups: dict[tuple[str, str], dict[float, MethodView]] = {}
     for method in study.methods:
-        across, held = method.number(effect.varied), method.number(effect.held)
-        if method.base in effect.methods and method.trials and across is not None and held is not None:
+        varied, held = method.number(effect.varied), method.number(effect.held)
+        if method.base in effect.methods and method.trials and varied is not None and held is not None:
             name = f"{method.base.upper()}{method.method.removeprefix(method.base).upper()}"
-            groups.setdefault((name, f"{held:g}"), {}).setdefault(across, method)
+            groups.setdefault((name, f"{held:g}"), {}).setdefault(varied, method)
     symbol = study.paper.symbols.get(effect.held, effect.held)
     return [
         Series(f"{name}, {symbol} = {value}", points) for (name, value), points in groups.items() if len(points) >= 2

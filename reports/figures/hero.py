@@ -1,4 +1,4 @@
-"""The one picture for a README: what PGD-20 promises and what AutoAttack leaves, per method."""
+"""The summary figure, also for a README: accuracy under PGD-20 and under AutoAttack, per method."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.figures.view import MissingResults, ReportFigure, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
     caption = (
         f"{study.title}: robust accuracy against PGD-20 and against AutoAttack ({study.checkpoint_name}), sorted by "
-        "AutoAttack. Whiskers are one standard deviation over seeds. A long bar is robustness that a stronger attack "
-        "takes away."
+        "AutoAttack. Whiskers are one standard deviation over seeds. The bar is the robustness under PGD-20 that "
+        "AutoAttack takes away."
     )
     return _draw(study, style.HALF), caption
 
@@ -25,35 +25,34 @@ def draw_narrow(study: StudyView) -> Figure:
 def _draw(study: StudyView, width: float) -> Figure:
     rows = []
     for method in study.adversarial_methods:
-        promised, left = method.accuracies("pgd-20"), method.accuracies("autoattack")
-        if promised.size and left.size:
-            rows.append((method, promised, left))
+        pgd, autoattack = method.accuracies("pgd-20"), method.accuracies("autoattack")
+        if pgd.size and autoattack.size:
+            rows.append((method, pgd, autoattack))
     if not rows:
-        raise Missing("no method was evaluated with both PGD-20 and AutoAttack", study.command())
+        raise MissingResults("no method was evaluated with both PGD-20 and AutoAttack", study.command())
     rows.sort(key=lambda row: row[2].mean())
     figure, axes = style.canvas(width, 0.9 + 0.33 * len(rows))
     axis = axes[0, 0]
-    for place, (_, promised, left) in enumerate(rows):
+    for y, (_, pgd, autoattack) in enumerate(rows):
+        axis.plot([autoattack.mean(), pgd.mean()], [y, y], color=style.FAINT, linewidth=5, solid_capstyle="round")
         axis.plot(
-            [left.mean(), promised.mean()], [place, place], color=style.FAINT, linewidth=5, solid_capstyle="round"
-        )
-        axis.plot(
-            promised.mean(), place, "o", markersize=7, markerfacecolor="white", markeredgewidth=1.6, color=style.BLUE,
-            label="PGD-20" if place == 0 else None,
+            pgd.mean(), y, "o", markersize=7, markerfacecolor="white", markeredgewidth=1.6, color=style.BLUE,
+            label="PGD-20" if y == 0 else None,
         )  # fmt: skip
         axis.errorbar(
-            left.mean(), place, xerr=style.deviation(left), fmt="D", markersize=6, color=style.VERMILLION,
-            label="AutoAttack" if place == 0 else None,
+            autoattack.mean(), y, xerr=style.deviation(autoattack), fmt="D", markersize=6, color=style.VERMILLION,
+            label="AutoAttack" if y == 0 else None,
         )  # fmt: skip
-        edge = np.nanmin([left.mean(), left.mean() - style.deviation(left)])  # of the whisker, where there is one
+        # The left end of the whisker, or the mean if a single seed has no whisker.
+        edge = np.nanmin([autoattack.mean(), autoattack.mean() - style.deviation(autoattack)])
         axis.annotate(
-            f"{left.mean():.1f}", (edge, place), (-7, 0), textcoords="offset points",
+            f"{autoattack.mean():.1f}", (edge, y), (-7, 0), textcoords="offset points",
             ha="right", va="center", weight="bold",
         )  # fmt: skip
     name = style.wrapped if width < style.HALF else str
     axis.set_yticks(range(len(rows)), [name(method.name) for method, _, _ in rows])
     axis.set_ylim(-0.6, len(rows) - 0.4)
-    # The number stands left of the whisker: the narrower the picture, the more of it a number takes.
+    # Leave room for the number left of the whisker; a narrow figure needs a larger share of its width.
     left_edge, right_edge = axis.get_xlim()
     axis.set_xlim(left_edge - 0.6 / width * (right_edge - left_edge), right_edge)
     axis.grid(axis="y", visible=False)

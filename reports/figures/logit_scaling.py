@@ -1,4 +1,4 @@
-"""Robust accuracy when the attack sees logits times α."""
+"""Robust accuracy when the attack sees the logits scaled by α."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import re
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.figures.view import MissingResults, ReportFigure, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
     scales = _scales(study)
     methods = [method for method in study.adversarial_methods if any(method.accuracies(name).size for name in scales)]
     if not methods:
-        raise Missing("no evaluation with scaled logits", study.data.suite_command(study.name, "logit_scaling"))
+        raise MissingResults(
+            "no model was evaluated with scaled logits", study.data.suite_command(study.name, "logit_scaling")
+        )
     figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]
     for method in methods:
@@ -34,14 +36,14 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     axis.set_ylabel("robust accuracy (%)")
     figure.legend(loc="outside right center")
     caption = (
-        f"Robust accuracy against PGD on the cross-entropy of α·z, {study.radius}, {study.checkpoint_name}: a "
-        "method whose accuracy falls at some α hides its gradients at α = 1. Means with one standard deviation."
+        f"Robust accuracy against PGD on the cross-entropy of α·z, {study.radius}, {study.checkpoint_name}. "
+        "A method whose accuracy falls at some α masks its gradients at α = 1. Means with one standard deviation."
     )
     return figure, caption
 
 
 def _scales(study: StudyView) -> dict[str, float]:
-    """Attack name -> α. The strict count is another quantity and has a name that does not match."""
+    """Return α by attack name, in ascending order. The strict count is another quantity; its name does not match."""
     scales = {}
     for name, _ in study.results.attacks(study.name, study.checkpoint):
         if match := re.fullmatch(r"logit-scaling-(\d+(?:\.\d+)?)", name):

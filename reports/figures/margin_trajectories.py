@@ -1,4 +1,4 @@
-"""The mean logit margin loss over training with each of the two losses that the paper compares, per weight."""
+"""Mean logit margin loss over training for the two losses that the paper compares, by weight."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from reports.analysis.margins import MARGIN_NOTES
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
-from reports.margins import MARGIN_NOTES
+from reports.figures.view import MethodView, MissingResults, ReportFigure, StudyView
 
 DASHES = ("-", "--", "-.", ":")
-# Of the loss under the bar of the ratio, then of the one over it.
+# First for the loss in the denominator of the ratio, then for the one in the numerator.
 COLORS = (style.BLACK, style.VERMILLION)
 MARKERS = (("o", "s", "^", "D"), ("v", "P", "X", "*"))
 
@@ -19,33 +19,33 @@ MARKERS = (("o", "s", "^", "D"), ("v", "P", "X", "*"))
 def draw(study: StudyView) -> tuple[Figure, str]:
     ratio = study.paper.margin_ratio
     if ratio is None:
-        raise Missing("no paper beside this study compares the margins of two losses")
+        raise MissingResults("no paper of this study compares the margins of two losses")
     losses = (ratio.under, ratio.over)
-    kind = {method: place for place, loss in enumerate(losses) for method in loss.methods}
-    found = [method for method in study.methods if method.method in kind and method.curves("train_margin")]
-    if {kind[method.method] for method in found} != {0, 1}:
-        raise Missing(
-            f"the mean margin over training is needed for {ratio.under.words} and for {ratio.over.words}",
+    loss_index = {method: index for index, loss in enumerate(losses) for method in loss.methods}
+    measured = [method for method in study.methods if method.method in loss_index and method.curves("train_margin")]
+    if {loss_index[method.method] for method in measured} != {0, 1}:
+        raise MissingResults(
+            f"needs the mean margin over training with {ratio.under.words} and with {ratio.over.words}",
             study.command(),
         )
     figure, axes = style.canvas(style.HALF, 3.6)
     axis = axes[0, 0]
-    found.sort(key=lambda method: (kind[method.method], _weight(method)))
-    weights = sorted({_weight(method) for method in found})
+    measured.sort(key=lambda method: (loss_index[method.method], _weight(method)))
+    weights = sorted({_weight(method) for method in measured})
     last: dict[tuple[int, float], float] = {}
-    for method in found:
-        loss, weight = kind[method.method], _weight(method)
-        values = method.curves("train_margin")
-        length = min(len(curve) for curve in values)
-        stacked = np.stack([curve[:length] for curve in values])
+    for method in measured:
+        loss, weight = loss_index[method.method], _weight(method)
+        curves = method.curves("train_margin")
+        length = min(len(curve) for curve in curves)
+        stacked = np.stack([curve[:length] for curve in curves])
         epochs = np.arange(1, length + 1)
-        turn = weights.index(weight) % len(DASHES)
+        variant = weights.index(weight) % len(DASHES)
         axis.plot(
             epochs,
             stacked.mean(axis=0),
             color=COLORS[loss],
-            linestyle=DASHES[turn],
-            marker=MARKERS[loss][turn],
+            linestyle=DASHES[variant],
+            marker=MARKERS[loss][variant],
             markevery=max(1, length // 8),
             markersize=4,
             label=f"{losses[loss].name}, w={weight:g}",
@@ -63,18 +63,18 @@ def draw(study: StudyView) -> tuple[Figure, str]:
     ratios = [
         f"{last[1, weight] / last[0, weight]:.2f} for w={weight:g}"
         for weight in weights
-        # Before a margin is one (a mean margin loss below zero), a ratio of two says nothing.
+        # The ratio is meaningful only where both mean margin losses are negative.
         if last.get((0, weight), 0.0) < 0 and last.get((1, weight), 0.0) < 0
     ]
     caption = (
         f"Mean logit margin loss on adversarial training examples over the epochs, {ratio.under.words} against "
-        f"{ratio.over.words}: {MARGIN_NOTES['training']}; bands reach from the lowest to the highest seed."
+        f"{ratio.over.words}: {MARGIN_NOTES['training']}; bands span the lowest to the highest seed."
     )
     if ratios:
-        between = f"{ratio.over.words}'s margin over that of {ratio.under.words}"
-        caption += f" {between} at the last epoch, so measured: {', '.join(ratios)}."
+        compared = f"{ratio.over.words}'s margin over that of {ratio.under.words}"
+        caption += f" Ratio at the last epoch, {compared}: {', '.join(ratios)}."
         if study.results.margins.estimator(study.name) == "diagnostics":
-            caption += f" The tables' margins are another estimate: {MARGIN_NOTES['diagnostics']}."
+            caption += f" The tables use another estimate of the margin: {MARGIN_NOTES['diagnostics']}."
     return figure, caption
 
 

@@ -11,15 +11,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
+from reports.figures.view import MethodView, MissingResults, ReportFigure, StudyView
 
 PER_ROW = 7
 BINS = 60
-# The outermost half percent of a method's images stand in its outermost bins.
-SHOWN = (0.005, 0.995)
-# A method spread over so many times what three quarters need would squeeze all others on an axis that it shares.
+# Quantiles of the margin at the ends of the axis; images beyond them are counted in the outermost bins.
+AXIS_QUANTILES = (0.005, 0.995)
+# A method whose span is this many times the third quartile of all spans gets an axis of its own.
 FAR_WIDER = 3.0
-
 
 Span = tuple[float, float]
 PROBABILITIES: Span = (-1.0, 1.0)
@@ -27,6 +26,8 @@ PROBABILITIES: Span = (-1.0, 1.0)
 
 @dataclass(frozen=True)
 class Panel:
+    """The margins of one training at one checkpoint, and which images it classifies correctly."""
+
     method: MethodView
     checkpoint: str
     margin: np.ndarray
@@ -36,15 +37,16 @@ class Panel:
 def draw_logit(study: StudyView) -> tuple[Figure, str]:
     panels = _panels(study, [*study.kept_epochs, study.checkpoint, "last"], "train_margin")
     drawn = {panel.checkpoint for column in panels for panel in column}
-    upper = [_row(epoch) for epoch in study.kept_epochs if epoch in drawn]
+    upper = [_row_name(epoch) for epoch in study.kept_epochs if epoch in drawn]
     spans, wide = _spans(panels)
     figure = _histograms(panels, "logit margin loss", spans, wide)
     caption = (
-        "Histograms of the logit margin loss on the training set, first seed: on adversarial examples, for standard "
-        f"training on clean images. Upper rows {' and '.join([*upper, study.checkpoint_name])}, lower rows "
-        "last epoch. Negative is right; the dashed line is the mean. All panels share one axis"
-        + (", but those on grey, which reach far beyond it, have their own" if wide else "")
-        + "; the vertical scales differ. The outermost 0.5 % of a method's images stand in the outermost bins."
+        "Histograms of the logit margin loss on training images, first seed. Images are adversarial, or clean for "
+        f"standard training. Upper rows {' and '.join([*upper, study.checkpoint_name])}, lower rows last epoch. "
+        "Negative values are correct classifications; the dashed line is the mean. All panels share one horizontal "
+        "axis"
+        + (", except those on grey, whose values reach far beyond it" if wide else "")
+        + "; the vertical scales differ. The outermost bins include the 0.5 % of a method's images beyond each end."
     )
     return figure, caption
 
@@ -53,16 +55,16 @@ def draw_probability(study: StudyView) -> tuple[Figure, str]:
     panels = _panels(study, ["last"], "train_probability_margin")
     figure = _histograms(panels, "probabilistic margin loss", [PROBABILITIES] * len(panels), frozenset())
     caption = (
-        "Histograms of the probabilistic margin loss, the largest other probability minus that of the label, on "
-        "adversarial training examples at the last epoch, first seed; for standard training on "
-        "clean images. All panels share one axis; the vertical scales differ."
+        "Histograms of the probabilistic margin loss (the largest other probability minus that of the label) on "
+        "training images at the last epoch, first seed. Images are adversarial, or clean for standard training. All "
+        "panels share one horizontal axis; the vertical scales differ."
     )
     return figure, caption
 
 
 def _panels(study: StudyView, checkpoints: list[str], array: str) -> list[list[Panel]]:
-    """One list per method: its panels from top to bottom."""
-    found = []
+    """Return the panels of each method, from top to bottom."""
+    panels = []
     for method in study.methods:
         column = []
         for checkpoint in dict.fromkeys(checkpoints):
@@ -70,28 +72,30 @@ def _panels(study: StudyView, checkpoints: list[str], array: str) -> list[list[P
                 if array in diagnostics.arrays and "train_correct" in diagnostics.arrays:
                     margin = diagnostics.arrays[array].astype(float)
                     correct = diagnostics.arrays["train_correct"].astype(bool)
-                    known = np.isfinite(margin)
-                    if known.any() and margin.shape == correct.shape:
-                        column.append(Panel(method, checkpoint, margin[known], correct[known]))
+                    finite = np.isfinite(margin)
+                    if finite.any() and margin.shape == correct.shape:
+                        column.append(Panel(method, checkpoint, margin[finite], correct[finite]))
                         break
         if column:
-            found.append(column)
-    if not found:
-        raise Missing("no diagnostics were stored", study.command("--set", "evaluation.diagnostics=true"))
-    return found
+            panels.append(column)
+    if not panels:
+        raise MissingResults("the store has no diagnostics", study.command("--set", "evaluation.diagnostics=true"))
+    return panels
 
 
 def _spans(panels: list[list[Panel]]) -> tuple[list[Span], frozenset[int]]:
-    """The axis of each method, and which of them have one of their own: margins are compared by eye, so the others
-    share one."""
-    own = [tuple(np.quantile(np.concatenate([panel.margin for panel in column]), SHOWN)) for column in panels]
-    # Margins on clean images are not compared with the others'.
-    rivals = [place for place, column in enumerate(panels) if column[0].method.adversarial] or list(range(len(own)))
-    usual = np.quantile([own[place][1] - own[place][0] for place in rivals], 0.75, method="lower")
-    together = [own[place] for place in rivals if own[place][1] - own[place][0] <= FAR_WIDER * usual]
+    """Return the axis of each method, and the indices of methods with an axis of their own.
+
+    All other methods share one axis, because readers compare margins by eye.
+    """
+    own = [tuple(np.quantile(np.concatenate([panel.margin for panel in column]), AXIS_QUANTILES)) for column in panels]
+    # Margins on clean images are not comparable with those on adversarial ones.
+    compared = [i for i, column in enumerate(panels) if column[0].method.adversarial] or list(range(len(own)))
+    usual = np.quantile([own[i][1] - own[i][0] for i in compared], 0.75, method="lower")
+    together = [own[i] for i in compared if own[i][1] - own[i][0] <= FAR_WIDER * usual]
     low, high = min(span[0] for span in together), max(span[1] for span in together)
-    wide = frozenset(place for place, span in enumerate(own) if span[0] < low or span[1] > high)
-    return [span if place in wide else (low, high) for place, span in enumerate(own)], wide
+    wide = frozenset(i for i, span in enumerate(own) if span[0] < low or span[1] > high)
+    return [span if i in wide else (low, high) for i, span in enumerate(own)], wide
 
 
 def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: frozenset[int]) -> Figure:
@@ -125,7 +129,7 @@ def _histograms(panels: list[list[Panel]], label: str, spans: list[Span], wide: 
     return figure
 
 
-def _row(checkpoint: str) -> str:
+def _row_name(checkpoint: str) -> str:
     if checkpoint.startswith("epoch-"):
         return checkpoint.replace("-", " ")
     return "last" if checkpoint == "last" else "best"
@@ -137,7 +141,7 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     right = np.histogram(values[panel.correct], edges)[0] * share
     wrong = np.histogram(values[~panel.correct], edges)[0] * share
     axis.stairs(right, edges, fill=True, facecolor=style.SKY, linewidth=0)
-    # Without an outline of its own the misclassified part leaves no trace where it is empty.
+    # No outline, so that the misclassified part is invisible where it is empty.
     axis.stairs(
         right + wrong, edges, baseline=right, fill=True, facecolor="white", edgecolor=style.VERMILLION,
         hatch="//////", linewidth=0,
@@ -145,13 +149,14 @@ def _histogram(axis: Axes, panel: Panel, edges: np.ndarray) -> None:
     axis.stairs(right + wrong, edges, color="#444444", linewidth=0.6)
     average = float(panel.margin.mean())
     axis.axvline(average, color=style.BLACK, linestyle="--", linewidth=0.9)
-    where = _row(panel.checkpoint)
-    note = f"{where}\nmean {average:.2f}".replace("-", "−")
-    left = average > (edges[0] + edges[-1]) / 2  # away from the line of the mean
-    side, x = ("left", 0.03) if left else ("right", 0.98)
-    paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}  # where the line is near after all
-    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=8, bbox=paper)
-    axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # the note stands above the bars
+    row_name = _row_name(panel.checkpoint)
+    note = f"{row_name}\nmean {average:.2f}".replace("-", "−")
+    # Put the note on the side away from the mean; the box covers the line if it is still near.
+    mean_is_right = average > (edges[0] + edges[-1]) / 2
+    side, x = ("left", 0.03) if mean_is_right else ("right", 0.98)
+    box = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 0.8}
+    axis.text(x, 0.97, note, transform=axis.transAxes, ha=side, va="top", fontsize=8, bbox=box)
+    axis.set_ylim(0, 1.5 * max(float((right + wrong).max()), 1e-9))  # leaves room for the note above the bars
 
 
 FIGURES = [

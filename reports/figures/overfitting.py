@@ -1,4 +1,4 @@
-"""Robust overfitting: best minus last checkpoint, method by method, with its interval and every seed."""
+"""Robust overfitting: accuracy at the best minus that at the last checkpoint, per method, with intervals and seeds."""
 
 from __future__ import annotations
 
@@ -7,40 +7,42 @@ from collections.abc import Callable
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reports.analysis.overfitting import Decline, declines
+from reports.analysis.statistics import interval
 from reports.figures import style
-from reports.figures.view import MethodView, Missing, ReportFigure, StudyView
-from reports.overfitting import Decline, declines
-from reports.statistics import interval
+from reports.figures.view import MethodView, MissingResults, ReportFigure, StudyView
 
 
 def draw(study: StudyView) -> tuple[Figure, str]:
-    found = declines(study.results, study.name)
-    ways = [f"{one.attack} on {one.images}" for one in found]
+    panels = declines(study.results, study.name)
+    measures = [f"{decline.attack} on {decline.images}" for decline in panels]
     caption = (
-        f"What robust accuracy fell by from the best checkpoint to the last epoch ({'; '.join(ways)}). "
-        "Dots are seeds, diamonds their means with 95 % intervals (Student's t), n is the number of seeds; right of "
-        "zero the last epoch is worse."
+        f"Drop in robust accuracy from the best checkpoint to the last epoch ({'; '.join(measures)}). "
+        "Dots are seeds, diamonds their means with 95 % intervals (Student's t); n is the number of seeds. Positive "
+        "values mean that the last epoch is worse."
     )
-    if any(one.flattered for one in found):
-        caption += " The best epoch was chosen on the very images measured here, so a part of it is chance."
-    return _draw(study, found, style.FULL if len(found) > 1 else style.HALF, len(found)), caption
+    if any(decline.flattered for decline in panels):
+        caption += " The best epoch was selected on the images measured here, so a part of the drop is chance."
+    return _draw(study, panels, style.FULL if len(panels) > 1 else style.HALF, len(panels)), caption
 
 
 def draw_narrow(study: StudyView) -> Figure:
     return _draw(study, declines(study.results, study.name), style.NARROW, 1)
 
 
-def _draw(study: StudyView, found: list[Decline], width: float, columns: int) -> Figure:
-    if not found:
-        raise Missing("no training has numbers of both its best and its last checkpoint", study.command())
-    methods = [one for one in study.adversarial_methods if any(one.label in decline.pairs for decline in found)]
+def _draw(study: StudyView, panels: list[Decline], width: float, columns: int) -> Figure:
+    if not panels:
+        raise MissingResults("no training was evaluated at both its best and its last checkpoint", study.command())
+    methods = [
+        method for method in study.adversarial_methods if any(method.label in decline.pairs for decline in panels)
+    ]
     if not methods:
-        raise Missing("no adversarial training has ended", study.command())
-    # The methods that lost most stand at the top, in both panels.
-    methods.sort(key=lambda one: _mean(found[-1], one))
-    rows = -(-len(found) // columns)
+        raise MissingResults("no adversarial training has finished", study.command())
+    # Largest drop at the top, in the same order in all panels.
+    methods.sort(key=lambda method: _mean(panels[-1], method))
+    rows = -(-len(panels) // columns)
     figure, axes = style.canvas(width, rows * (0.8 + 0.3 * len(methods)), rows, columns, sharey=True)
-    for axis, decline in zip(axes.ravel(), found, strict=True):
+    for axis, decline in zip(axes.ravel(), panels, strict=True):
         _panel(axis, decline, methods, style.wrapped if width < style.HALF else str)
     return figure
 
@@ -50,17 +52,17 @@ def _mean(decline: Decline, method: MethodView) -> float:
     return float("-inf") if sample is None else sample.mean
 
 
-def _panel(axis: Axes, decline: Decline, methods: list[MethodView], written: Callable[[str], str]) -> None:
+def _panel(axis: Axes, decline: Decline, methods: list[MethodView], display: Callable[[str], str]) -> None:
     names = []
-    for place, method in enumerate(methods):
+    for y, method in enumerate(methods):
         sample = decline.sample(method.label)
-        names.append(f"{written(method.name)} (n={0 if sample is None else sample.n})")
+        names.append(f"{display(method.name)} (n={0 if sample is None else sample.n})")
         if sample is None:
             continue
-        axis.plot(sample.values, [place] * sample.n, "o", markersize=3.5, color=style.GREY)
+        axis.plot(sample.values, [y] * sample.n, "o", markersize=3.5, color=style.GREY)
         bounds = interval(sample)
-        reach = None if bounds is None else [[sample.mean - bounds[0]], [bounds[1] - sample.mean]]
-        axis.errorbar(sample.mean, place, xerr=reach, fmt="D", markersize=6, color=style.VERMILLION)
+        whiskers = None if bounds is None else [[sample.mean - bounds[0]], [bounds[1] - sample.mean]]
+        axis.errorbar(sample.mean, y, xerr=whiskers, fmt="D", markersize=6, color=style.VERMILLION)
     axis.axvline(0.0, color=style.BLACK, linewidth=0.8)
     axis.set_yticks(range(len(methods)), names)
     axis.set_ylim(-0.6, len(methods) - 0.4)

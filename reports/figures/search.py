@@ -1,4 +1,4 @@
-"""What the search saw: the landscape over two hyperparameters, and the candidates in the order they ran."""
+"""A search: its landscape over two hyperparameters, and its candidates in the order proposed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
-from reports.figures.view import Missing, ReportFigure, StudyView
+from reports.figures.view import MissingResults, ReportFigure, StudyView
 from reports.papers.paper import Paper
 from sweep.store.records.search import SearchRecord
 
-CONTOUR_POINTS = 8
+CONTOUR_POINTS = 8  # least number of candidates for contours
 
 
 @dataclass(frozen=True)
 class ShownCandidate:
+    """A candidate as drawn; `square` is the legend entry if it has the paper's or the study's own values."""
+
     values: dict[str, Any]
     score: float | None
     pruned: bool
     chosen: bool
-    square: str  # the legend's name of the values it has: the paper's or the study's; empty for any others
+    square: str  # empty for any other values
 
 
 def draw_landscape(study: StudyView) -> tuple[Figure, str]:
@@ -46,7 +48,7 @@ def draw_landscape(study: StudyView) -> tuple[Figure, str]:
         axis.set_title(study.display(record.label), loc="left")
     style.hide_unused(axes, len(searches))
     _legend(figure, axes)
-    return figure, f"The searched hyperparameters and {_objective(searches[0][0])} of each candidate."
+    return figure, f"Searched hyperparameters and {_objective(searches[0][0])} of each candidate."
 
 
 def draw_history(study: StudyView) -> tuple[Figure, str]:
@@ -60,7 +62,7 @@ def draw_history(study: StudyView) -> tuple[Figure, str]:
     figure.supxlabel("candidate, in the order proposed", fontsize=9)
     figure.supylabel(_objective(searches[0][0]), fontsize=9)
     _legend(figure, axes)
-    return figure, "The search's history: each candidate's score and the best full-length one so far."
+    return figure, "Score of each candidate; the line is the best score so far of a full-length training."
 
 
 def _legend(figure: Figure, axes: np.ndarray) -> None:
@@ -86,11 +88,15 @@ def _square(axis: Axes, x: float, y: float, label: str) -> None:
 
 
 def _searches(study: StudyView) -> list[tuple[SearchRecord, list[ShownCandidate]]]:
-    """The searches that have something to show, with their candidates."""
-    read = [(record, _read(record, study.paper)) for record in study.searches]
-    scored = [(record, found) for record, found in read if any(candidate.score is not None for candidate in found)]
+    """Return the searches with at least one score, each with its candidates."""
+    searches = [(record, _read(record, study.paper)) for record in study.searches]
+    scored = [
+        (record, candidates)
+        for record, candidates in searches
+        if any(candidate.score is not None for candidate in candidates)
+    ]
     if not scored:
-        raise Missing("the study has no search with a finished candidate", study.command())
+        raise MissingResults("no search of this study has a finished candidate", study.command())
     return scored
 
 
@@ -118,9 +124,9 @@ def _read(record: SearchRecord, paper: Paper) -> list[ShownCandidate]:
 
 
 def _equal(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(name in values and values[name] == value for name, value in wanted.items() if name in values) and bool(
-        values.keys() & wanted.keys()
-    )
+    """Return True if the two share at least one name and agree on all shared names."""
+    shared = values.keys() & wanted.keys()
+    return bool(shared) and all(values[name] == wanted[name] for name in shared)
 
 
 def _numeric(value: Any) -> bool:
@@ -128,15 +134,15 @@ def _numeric(value: Any) -> bool:
 
 
 def _varied(candidates: list[ShownCandidate], paper: Paper) -> list[str]:
-    """Numeric hyperparameters with more than one value, those whose effect the paper shows first."""
+    """Return the numeric hyperparameters with several values; those whose effect the paper shows come first."""
     names: dict[str, set[float]] = {}
     for candidate in candidates:
         for name, value in candidate.values.items():
             if _numeric(value):
                 names.setdefault(name, set()).add(float(value))
     several = [name for name, values in names.items() if len(values) > 1]
-    shown = [effect.varied for effect in paper.effects]
-    return sorted(several, key=lambda name: (shown.index(name) if name in shown else len(shown), name))
+    first = [effect.varied for effect in paper.effects]
+    return sorted(several, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
 def _label(axis: Axes, names: list[str], paper: Paper) -> None:
@@ -160,21 +166,21 @@ def _plane(axis: Axes, candidates: list[ShownCandidate], across: str, up: str) -
     if pruned:
         axis.plot(*zip(*pruned, strict=True), "x", color=style.GREY, label="pruned early", linestyle="none", zorder=3)
     for candidate in placed:
-        where = float(candidate.values[across]), float(candidate.values[up])
+        point = float(candidate.values[across]), float(candidate.values[up])
         if candidate.chosen:
-            _ring(axis, *where)
+            _ring(axis, *point)
             axis.annotate(
-                f"{candidate.score:.1f}", where, (0, 10), textcoords="offset points", ha="center", weight="bold"
+                f"{candidate.score:.1f}", point, (0, 10), textcoords="offset points", ha="center", weight="bold"
             )
         if candidate.square:
-            _square(axis, *where, candidate.square)
+            _square(axis, *point, candidate.square)
     axis.use_sticky_edges = False
     axis.margins(0.14)
     return marks
 
 
 def _profile(axis: Axes, candidates: list[ShownCandidate], name: str | None) -> None:
-    """One varied hyperparameter, or none: the score upwards."""
+    """Plot the score over the single varied hyperparameter, or in one column if none varies."""
     for candidate in candidates:
         if candidate.score is None:
             continue

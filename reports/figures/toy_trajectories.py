@@ -1,4 +1,4 @@
-"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta."""
+"""The toy problem: closed forms by Lambert's W, their approximations and Runge-Kutta solutions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from reports.figures import style
 from reports.figures.view import ReportFigure
-from trainers import closed_forms as toy
+from trainers.measures import closed_forms as toy
 
 LINES = (
     ("ovr", 10, style.VERMILLION, "OVR"),
@@ -26,8 +26,8 @@ def draw() -> tuple[Figure, str]:
     style.legend_above(figure, handles, labels, columns=4)
     caption = (
         "Left: logit margin loss of the toy problem under gradient flow. Lines are the closed forms, markers the "
-        "fourth-order Runge-Kutta solution with step 0.1, dotted lines the approximations for large t (that of "
-        "cross-entropy only where its logarithm exists). Right: the ratio of the two margins goes to 2, slowly."
+        "fourth-order Runge-Kutta solution with step 0.1, and dotted lines the approximations for large t (for "
+        "cross-entropy only where its logarithm exists). Right: the ratio of the two margins tends slowly to 2."
     )
     return figure, caption
 
@@ -39,13 +39,13 @@ def _margins(axis) -> None:
         rk_times, path = toy.integrate(loss, classes, [weight for weight, _ in WEIGHTS], until=RUNGE_KUTTA_UNTIL)
         for index, (weight, dash) in enumerate(WEIGHTS):
             exact = toy.ovr_margin_loss(weight, times) if loss == "ovr" else toy.ce_margin_loss(classes, weight, times)
-            near = (
+            approximation = (
                 toy.ovr_margin_loss_approximation(weight, times)
                 if loss == "ovr"
                 else toy.ce_margin_loss_approximation(classes, weight, times)
             )
             axis.plot(times, exact, color=color, linestyle=dash, label=f"{name}, w={weight:g}")
-            axis.plot(times, near, color=color, linestyle=":", linewidth=1.0)
+            axis.plot(times, approximation, color=color, linestyle=":", linewidth=1.0)
             margin = path[:, index, 1] - path[:, index, 0]
             axis.plot(
                 rk_times[marks],

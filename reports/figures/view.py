@@ -1,4 +1,4 @@
-"""What a figure's file builds on: its declaration, and one study's methods in the tables' order, with their numbers."""
+"""The base of a figure's file: its declaration, and a study's methods in the tables' order with their numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from reports.analysis.results import Results
 from reports.figures.style import MethodStyle, method_styles, plain
-from reports.results import Results
 from reports.store.load import Diagnostics
 from reports.tables.table import Key
 from trainers.config import kept_epoch
@@ -24,14 +24,15 @@ CHECKPOINT_NAMES = {"best_test": "best epoch on test", "best_validation": "best 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """`draw` gives the picture and its caption, from a study's view if it needs one, or raises `Missing`.
+    """Declaration of a figure.
 
-    `together` draws the same of several studies in one picture; which studies, a paper's `together` says. `narrow`
-    draws it again for the page on a phone.
+    `draw` takes a `StudyView`, unless `needs_study` is False, and returns the picture and its caption; it raises
+    `MissingResults` if the store lacks the numbers. `together` draws several studies in one picture (a paper's
+    `together` names them). `narrow` draws the version for phones.
     """
 
-    place: int  # on the page, among the others
-    name: str  # of its files
+    place: int  # position on the page
+    name: str  # stem of its files
     title: str
     draw: Callable[..., tuple[Figure, str]]
     needs_study: bool = True
@@ -39,8 +40,8 @@ class ReportFigure:
     narrow: Callable[..., Figure] | None = None
 
 
-class Missing(Exception):
-    """A figure's numbers are not in the store: why, and which command would make them."""
+class MissingResults(Exception):
+    """Raised when the store lacks a figure's numbers, with the reason and the command that computes them."""
 
     def __init__(self, reason: str, command: str = "") -> None:
         super().__init__(reason)
@@ -50,7 +51,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class MethodView:
-    """One label of a study. `trials` are those that are done: only they have numbers to draw."""
+    """One label of a study, with the names of its finished trials."""
 
     label: str
     name: str
@@ -61,7 +62,7 @@ class MethodView:
     study: StudyView
 
     def number(self, hyperparameter: str) -> float | None:
-        """None where it has none, or one that is no number."""
+        """Return the hyperparameter as a float, or None if it is missing or not a finite number."""
         value = self.hyperparameters.get(hyperparameter)
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             return None
@@ -76,7 +77,7 @@ class MethodView:
         return self.study.results.adversarial(self.study.name, self.label)
 
     def accuracies(self, measure: str, checkpoint: str | None = None) -> np.ndarray:
-        """Per seed, in percent, at the study's own radius; `measure` is an attack's name or clean."""
+        """Return accuracies by seed in percent at the study's own radius. `measure` is an attack's name or clean."""
         return self.values(measure, checkpoint or self.study.checkpoint)
 
     def values(self, measure: str, checkpoint: str) -> np.ndarray:
@@ -84,36 +85,42 @@ class MethodView:
         return np.array(sample.values if sample is not None else ())
 
     def phase_accuracies(self, phase: str) -> np.ndarray:
-        """Per seed: who is left after that phase of AutoAttack."""
-        study, found = self.study, []
+        """Return the accuracies, by seed in percent, that remain after this phase of AutoAttack."""
+        accuracies = []
         for trial in self.trials:
-            one = study.results.evaluation(study.name, trial, study.checkpoint, "autoattack", study.epsilon)
-            if one is not None and phase in study.phases(one.path):
-                found.append(100 * study.phases(one.path)[phase])
-        return np.array(found)
+            path = self._evaluation(trial, "autoattack")
+            if path is not None and phase in self.study.phases(path):
+                accuracies.append(100 * self.study.phases(path)[phase])
+        return np.array(accuracies)
 
     def distances(self) -> list[np.ndarray]:
-        """Per seed: how far from each test image the model was fooled. What AutoAttack fooled at the radius of the
-        study lies no farther, also where the search for the nearest passed it by."""
-        study, found = self.study, []
+        """Return by seed the distance from each test image at which the model is fooled.
+
+        An image that AutoAttack fools at the study's radius counts as no farther than that radius, even if the
+        minimum-distance attack found nothing that near.
+        """
+        study, by_seed = self.study, []
         for trial in self.trials:
-            one, other = (
-                study.results.evaluation(study.name, trial, study.checkpoint, attack, study.epsilon)
-                for attack in ("curve", "autoattack")
-            )
-            distances = np.zeros(0) if one is None else study.data.distances(one.path)
-            if one is None or not distances.size:
+            curve, autoattack = self._evaluation(trial, "curve"), self._evaluation(trial, "autoattack")
+            distances = np.zeros(0) if curve is None else study.data.distances(curve)
+            if curve is None or not distances.size:
                 continue
-            if other is not None and _window(study, other.path) == _window(study, one.path):
-                survived = study.data.verdicts(other.path)
+            if autoattack is not None and _window(study, autoattack) == _window(study, curve):
+                survived = study.data.verdicts(autoattack)
                 if len(survived) == len(distances):
                     radius = np.float32(as_float(study.epsilon))
                     distances = np.where(survived, distances, np.minimum(distances, radius))
-            found.append(distances)
-        return found
+            by_seed.append(distances)
+        return by_seed
+
+    def _evaluation(self, trial: str, attack: str) -> str | None:
+        """Return the path of the evaluation's record."""
+        study = self.study
+        score = study.results.evaluation(study.name, trial, study.checkpoint, attack, study.epsilon)
+        return None if score is None else score.path
 
     def curves(self, column: str) -> list[np.ndarray]:
-        """Per seed: the column over the epochs, NaN where it was not recorded; curves without any value left out."""
+        """Return the column over the epochs by seed, NaN where not recorded. Curves without any value are omitted."""
         curves = []
         for trial in self.trials:
             table = self.study.curve(trial)
@@ -124,16 +131,16 @@ class MethodView:
         return curves
 
     def diagnostics(self, checkpoint: str) -> list[Diagnostics]:
-        found = (self.study.diagnostics(trial, checkpoint) for trial in self.trials)
-        return [item for item in found if item is not None]
+        records = (self.study.diagnostics(trial, checkpoint) for trial in self.trials)
+        return [record for record in records if record is not None]
 
     def summaries(self, key: str, checkpoint: str) -> np.ndarray:
-        values = [item.summary.get(key) for item in self.diagnostics(checkpoint)]
+        values = [record.summary.get(key) for record in self.diagnostics(checkpoint)]
         return np.array([float(value) for value in values if isinstance(value, int | float)])
 
 
 class StudyView:
-    """One study of the report's data; every value a figure may need is read once and kept."""
+    """One study of the report's data. Every value is read once and cached."""
 
     def __init__(self, results: Results, name: str) -> None:
         self.results = results
@@ -144,8 +151,8 @@ class StudyView:
         self.epsilon = results.epsilon(name)
         self.radius = results.radius_text(name)
         self.checkpoint = results.shown_checkpoint(name)
-        known = self.data.searches
-        self.searches = [known[search] for search in results.searches(name).values() if search in known]
+        records = self.data.searches
+        self.searches = [records[search] for search in results.searches(name).values() if search in records]
         self._curves: dict[str, pd.DataFrame] = {}
         self._phases: dict[str, dict[str, float]] = {}
         self._diagnostics: dict[tuple[str, str], Diagnostics | None] = {}
@@ -157,7 +164,7 @@ class StudyView:
         styles = method_styles(pairs, self.paper.looks)
         methods = []
         for label, display in labels.items():
-            done = tuple(one.trial for one in self.results.seeds(self.name, label) if one.status == "done")
+            done = tuple(planned.trial for planned in self.results.seeds(self.name, label) if planned.status == "done")
             methods.append(
                 MethodView(
                     label=label,
@@ -173,16 +180,18 @@ class StudyView:
 
     @property
     def adversarial_methods(self) -> list[MethodView]:
-        """Without those whose robust accuracy near zero would squeeze all others into a corner."""
+        """The adversarially trained methods. Others have robust accuracy near zero, which would stretch the axes."""
         return [method for method in self.methods if method.adversarial]
 
     def display(self, label: str) -> str:
         return next((method.name for method in self.methods if method.label == label), plain(label))
 
     def phases(self, path: str) -> dict[str, float]:
-        """Accuracy after each phase of an AutoAttack evaluation."""
+        """Return the accuracy in [0, 1] after each phase of an AutoAttack evaluation."""
         if path not in self._phases:
-            self._phases[path] = {name: float(left.mean()) for name, left in self.data.phase_verdicts(path).items()}
+            self._phases[path] = {
+                name: float(survives.mean()) for name, survives in self.data.phase_verdicts(path).items()
+            }
         return self._phases[path]
 
     def curve(self, trial: str) -> pd.DataFrame:
@@ -198,9 +207,9 @@ class StudyView:
 
     @property
     def kept_epochs(self) -> list[str]:
-        """The checkpoints epoch-N that the study asks for, the earliest first."""
-        asked = self.data.manifests[self.name].evaluation
-        names = {name for name in (*asked.checkpoints, *asked.diagnosed) if kept_epoch(name)}
+        """The checkpoints epoch-N that the study evaluates or diagnoses, the earliest first."""
+        evaluation = self.data.manifests[self.name].evaluation
+        names = {name for name in (*evaluation.checkpoints, *evaluation.diagnosed) if kept_epoch(name)}
         return sorted(names, key=lambda name: kept_epoch(name) or 0)
 
     @property

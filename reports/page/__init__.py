@@ -1,1 +1,1 @@
-"""One page with everything."""
+"""The report page: all results in one HTML file."""

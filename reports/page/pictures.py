@@ -1,4 +1,4 @@
-"""The drawn figures as data addresses for the page: the smaller of a compact SVG and a PNG of few colours."""
+"""The drawn figures as data URIs: the smaller of a compact SVG and a PNG with few colours."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from PIL import Image
 
 from reports.figures.draw import FigureEntry, read_index
 
-# A figure of more bytes than this is shown as pixels where those are fewer; beside the page it is in both forms.
+# An SVG with more bytes than this is replaced by a PNG, if that is smaller. Both files remain beside the page.
 LARGEST_SVG = 80_000
-SCALE = 110  # pixels of the page to an inch of a figure: 9 points of type are 14 pixels
-WIDE = 6.0  # inches: takes the whole width of the page
+SCALE = 110  # page pixels per inch of a figure: 9-point type becomes 14 pixels
+WIDE = 6.0  # inches; wider figures take the whole width of the page
 COLORS = 96
 
 _NUMBERS = re.compile(r"-?\d+\.\d{3,}")
-_PLACES = re.compile(r' (?:d|x|y|points)="[^"]*"|translate\([^)]*\)')
+_COORDINATES = re.compile(r' (?:d|x|y|points)="[^"]*"|translate\([^)]*\)')
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z(])")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One line of the figures' index; without `uri` it was not drawn."""
+    """An entry of the figures' index with its data URI, which is empty if the figure was not drawn."""
 
     entry: FigureEntry
     uri: str = ""
-    narrow: str = ""  # the same for a phone
-    width: int = 0  # pixels of the page
+    narrow: str = ""  # data URI of the version for phones
+    width: int = 0  # page pixels
     height: int = 0
 
     @property
@@ -44,7 +44,7 @@ class Picture:
 
 
 def read_pictures(figures: Sequence[Path]) -> list[Picture]:
-    """Of all that the index beside these files lists."""
+    """Return a picture for every entry of the index beside these files."""
     if not figures:
         return []
     folder = figures[0].parent
@@ -52,7 +52,7 @@ def read_pictures(figures: Sequence[Path]) -> list[Picture]:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """And the rest, which is shown when it is asked for."""
+    """Split a caption into its first sentence and the rest, which the page shows on demand."""
     first, *rest = _SENTENCE.split(text, maxsplit=1)
     return first, rest[0] if rest else ""
 
@@ -78,10 +78,10 @@ def _address(svg: Path, png: Path) -> str:
 
 
 def compact(svg: str) -> str:
-    """Without what no eye sees: remarks, and hundredths of a point behind every coordinate."""
+    """Return the SVG without comments, metadata and superfluous white space, and with coordinates to two decimals."""
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
-    return _PLACES.sub(lambda place: _NUMBERS.sub(_shorter, place[0]), svg)
+    return _COORDINATES.sub(lambda match: _NUMBERS.sub(_shorter, match[0]), svg)
 
 
 def _shorter(number: re.Match[str]) -> str:
@@ -89,6 +89,7 @@ def _shorter(number: re.Match[str]) -> str:
 
 
 def few_colors(png: Path) -> bytes:
+    """Return the PNG reduced to a palette of COLORS colours."""
     content = io.BytesIO()
     with Image.open(png) as image:
         small = image.convert("RGB").quantize(COLORS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

@@ -1,4 +1,4 @@
-"""The trials behind a page's numbers: seed, hyperparameters, commit, versions, device, time, and what went wrong."""
+"""The trials behind a page's numbers: seed, hyperparameters, commit, versions, device, time and failures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from reports.measures import in_norm, no_ball
-from reports.names import attack_name
-from reports.results import Results
+from reports.analysis.measures import in_norm, no_ball
+from reports.analysis.names import attack_name
+from reports.analysis.results import Results
 from trainers.config import TrialConfig
 
 LOG_LINES = 20
@@ -20,7 +20,7 @@ CHOSEN_LATER = "hyperparameters chosen by the search"
 
 @dataclass(frozen=True)
 class MethodTrials:
-    """All seeds of one row. `facts` and `evaluations` are lines of (name, one value per seed)."""
+    """All seeds of one method. `facts` and `evaluations` are rows of a name and one value per seed."""
 
     id: str
     study: str
@@ -34,11 +34,13 @@ class MethodTrials:
     evaluations: tuple[tuple[str, tuple[str, ...]], ...]
     warnings: tuple[str, ...]
     commands: tuple[str, ...]
-    statuses: tuple[str, ...]  # that its trials have, each once
+    statuses: tuple[str, ...]  # distinct statuses of its trials
 
 
 @dataclass(frozen=True)
-class FailedTrial:
+class FailureRow:
+    """A failed or collapsed trial; `target` is the id of its method's trials on the page."""
+
     study: str
     display: str
     seed: int
@@ -50,69 +52,70 @@ class FailedTrial:
 
 
 def study_trials(results: Results, study: str, index: int) -> list[MethodTrials]:
+    """Return the trials of each method, in the tables' order; `index` is the study's number on the page."""
     data = results.data
     cells = data.cells[data.cells["study"] == study]
     rows_of = {str(label): group for label, group in cells.groupby("label", sort=False)}
     table = data.evaluations[data.evaluations["trial"].isin(set(cells["trial"]))]
     evaluations = {str(trial): group for trial, group in table.groupby("trial", sort=False)}
     configs = results.configs(study)
-    found = []
-    for place, (label, display) in enumerate(results.labels[study].items()):
+    methods = []
+    for position, (label, display) in enumerate(results.labels[study].items()):
         rows = [dict(zip(cells.columns, row, strict=True)) for row in rows_of[label].itertuples(index=False)]
         rows.sort(key=lambda row: row["seed"])
         lines, warnings = _evaluations([evaluations.get(row["trial"]) for row in rows])
-        waits = all(row["status"] == "waiting" for row in rows)  # for the search
-        found.append(
+        awaits_search = all(row["status"] == "waiting" for row in rows)
+        methods.append(
             MethodTrials(
-                id=f"trials-{index}-{place}",
+                id=f"trials-{index}-{position}",
                 study=study,
                 label=label,
                 display=display,
                 state=_state(rows),
-                hyperparameters=_pairs(results.hyperparameters[study, label]) if not waits else CHOSEN_LATER,
-                config=_shown(configs.get(label), {"seed", "hyperparameters"} if waits else {"seed"}),
+                hyperparameters=_pairs(results.hyperparameters[study, label]) if not awaits_search else CHOSEN_LATER,
+                config=_config_text(configs.get(label), {"seed", "hyperparameters"} if awaits_search else {"seed"}),
                 seeds=tuple(int(row["seed"]) for row in rows),
                 facts=_facts(rows),
                 evaluations=lines,
                 warnings=warnings,
-                commands=tuple(dict.fromkeys(str(row["command"]) for row in rows if _known(row["command"]))),
+                commands=tuple(dict.fromkeys(str(row["command"]) for row in rows if _is_text(row["command"]))),
                 statuses=tuple(dict.fromkeys(str(row["status"]) for row in rows)),
             )
         )
-    return found
+    return methods
 
 
-def _shown(config: TrialConfig | None, without: set[str]) -> str:
+def _config_text(config: TrialConfig | None, without: set[str]) -> str:
     content = config.model_dump(mode="json", exclude=without) if config else {}
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
 
 
-def failed_trials(results: Results) -> list[FailedTrial]:
+def failed_trials(results: Results) -> list[FailureRow]:
     cells = results.data.cells
-    places = {study: list(labels) for study, labels in results.labels.items()}
-    order = list(results.data.manifests)
-    found = []
+    label_order = {study: list(labels) for study, labels in results.labels.items()}
+    study_order = list(results.data.manifests)
+    failures = []
     for row in cells[cells["status"].isin(["failed", "collapsed"])].to_dict("records"):
         study, label = str(row["study"]), str(row["label"])
         log = row["log"] if isinstance(row["log"], list) else []
-        found.append(
-            FailedTrial(
+        failures.append(
+            FailureRow(
                 study=study,
                 display=str(row["display"]),
                 seed=int(row["seed"]),
                 status=str(row["status"]),
                 reason=str(row["reason"] or "no reason was recorded"),
-                command=_again(row),
+                command=_retry_command(row),
                 log="\n".join(str(line) for line in log[-LOG_LINES:]),
-                target=f"trials-{order.index(study)}-{places[study].index(label)}",
+                target=f"trials-{study_order.index(study)}-{label_order[study].index(label)}",
             )
         )
-    return found
+    return failures
 
 
-def _again(row: Mapping[Any, Any]) -> str:
-    """A collapse is a result: running the same configuration again gives the same one, so there is no command."""
-    if row["status"] == "collapsed" or not _known(row["command"]):
+def _retry_command(row: Mapping[Any, Any]) -> str:
+    """Return the command that retries a trial, or "" for a collapse, which would happen again."""
+    if row["status"] == "collapsed" or not _is_text(row["command"]):
         return ""
     command = str(row["command"])
     return command if "--retry-failed" in command else f"{command} --retry-failed"
@@ -127,31 +130,31 @@ def _state(rows: list[dict[str, Any]]) -> str:
 
 def _facts(rows: list[dict[str, Any]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     lines = {
-        "status": [str(row["status"]) + (f": {row['reason']}" if _known(row["reason"]) else "") for row in rows],
+        "status": [str(row["status"]) + (f": {row['reason']}" if _is_text(row["reason"]) else "") for row in rows],
         "trial": [str(row["trial"]) for row in rows],
         "epochs trained": [_epochs(row["last_epoch"]) for row in rows],
         "best epoch": [_best_epoch(row["checkpoints"]) for row in rows],
         "time": [_duration(row["wall_seconds"]) for row in rows],
-        "device": [str(row["device"]) if _known(row["device"]) else "" for row in rows],
-        "commit": [str(row["commit"])[:12] if _known(row["commit"]) else "" for row in rows],
+        "device": [str(row["device"]) if _is_text(row["device"]) else "" for row in rows],
+        "commit": [str(row["commit"])[:12] if _is_text(row["commit"]) else "" for row in rows],
         "versions": [_pairs(row["versions"], " ") if isinstance(row["versions"], dict) else "" for row in rows],
     }
     return tuple((name, tuple(values)) for name, values in lines.items() if any(values))
 
 
 def _evaluations(groups: list[pd.DataFrame | None]) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], tuple[str, ...]]:
-    """Accuracies by attack, radius and checkpoint, one column per seed; and what AutoAttack warned about."""
+    """Return accuracies by attack, radius and checkpoint with one value per seed, and AutoAttack's warnings."""
     lines: dict[tuple[str, str, str], list[str]] = {}
     warnings: dict[str, None] = {}
-    for place, group in enumerate(groups):
+    for position, group in enumerate(groups):
         if group is None:
             continue
         for row in group.to_dict("records"):
             key = (in_norm(str(row["attack"]), str(row["norm"])), str(row["epsilon"]), str(row["checkpoint"]))
             values = lines.setdefault(key, [""] * len(groups))
-            shown = f"{100 * row['accuracy']:.2f} % of {row['images']}"
-            # The same attack may have been run on other images too.
-            values[place] = f"{values[place]}; {shown}" if values[place] else shown
+            accuracy = f"{100 * row['accuracy']:.2f} % of {row['images']}"
+            # The same attack may have run on different images too.
+            values[position] = f"{values[position]}; {accuracy}" if values[position] else accuracy
             warnings |= dict.fromkeys(row["warnings"])
     named = []
     for (attack, epsilon, checkpoint), values in lines.items():
@@ -160,12 +163,12 @@ def _evaluations(groups: list[pd.DataFrame | None]) -> tuple[tuple[tuple[str, tu
     return tuple(named), tuple(warnings)
 
 
-def _known(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _pairs(values: Mapping[str, Any], between: str = " = ") -> str:
-    return ", ".join(f"{name}{between}{value}" for name, value in values.items())
+def _pairs(values: Mapping[str, Any], separator: str = " = ") -> str:
+    return ", ".join(f"{name}{separator}{value}" for name, value in values.items())
 
 
 def _epochs(last: Any) -> str:
@@ -175,12 +178,12 @@ def _epochs(last: Any) -> str:
 def _best_epoch(checkpoints: Any) -> str:
     if not isinstance(checkpoints, dict):
         return ""
-    known = [
+    epochs = [
         f"{name.removeprefix('best_')} {facts['epoch'] + 1}"
         for name, facts in checkpoints.items()
         if name.startswith("best_") and isinstance(facts, dict) and isinstance(facts.get("epoch"), int)
     ]
-    return ", ".join(known)
+    return ", ".join(epochs)
 
 
 def _duration(seconds: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which papers a report shows: those that its studies name, each beside these studies alone."""
+"""The papers of a report: each study is compared only with the papers that it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweep.studies import file as study_file
 
 @dataclass(frozen=True)
 class Chosen:
-    """`lead` gives the report its order of methods, its colours and its baseline."""
+    """The papers of each study. `lead` sets the report's order of methods, colours and baseline."""
 
     lead: Paper
     by_study: Mapping[str, tuple[Paper, ...]]
@@ -24,21 +24,25 @@ class Chosen:
 
 
 def chosen(manifests: Mapping[str, Manifest]) -> Chosen:
+    """Load the papers that the studies name. One that cannot be loaded becomes a problem in the result."""
     by_study, problems = {}, []
     for name, manifest in manifests.items():
-        found = []
+        papers = []
         for paper in named_by(manifest):
             try:
-                found.append(load(paper))
-            except UserError as fault:  # a folder that is not on this machine takes no report away
+                papers.append(load(paper))
+            except UserError as fault:  # for example, a folder that does not exist on this machine
                 problems.append(Problem(f"paper {paper} of study {name}", str(fault)))
-        by_study[name] = tuple(dict.fromkeys(found))
-    every = [paper for found in by_study.values() for paper in found]
-    return Chosen(every[0] if every else load().bare(), by_study, tuple(problems))
+        by_study[name] = tuple(dict.fromkeys(papers))
+    lead = next((papers[0] for papers in by_study.values() if papers), None)
+    return Chosen(lead or load().bare(), by_study, tuple(problems))
 
 
 def named_by(manifest: Manifest) -> list[str]:
-    """Manifests of earlier versions do not say; the file of a shipped study does, and any other study names none."""
+    """Return the papers that a study names, by name or path.
+
+    Older manifests lack this field. For shipped studies it is read from the study's file; others name none.
+    """
     if "papers" in manifest.study:
         return list(manifest.study["papers"])
     if manifest.name in studies.shipped():

@@ -1,8 +1,8 @@
-"""A paper as data: what it is about, its tables with every cell as printed, its claims and its contradictions.
+"""A paper as data: general facts, tables with every cell as printed, claims and contradictions.
 
-In a table's file, `study`, `label`, `measure`, `epsilon` and `checkpoint` may stand at the table, a block, a row or a
-column; together they say which number a cell is. `hyperparameters` stand beside a label, or by label elsewhere.
-`claim_label` is the label by which claims ask for a column, where a study has another than the column.
+In a table's file, the table, a block, a row or a column may set `study`, `label`, `measure`, `epsilon` and
+`checkpoint`; together they identify the number in a cell. `hyperparameters` are given next to a label, or by label
+elsewhere. `claim_label` is the label that claims use for a column, if it differs from the column's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from reports.statistics import Sample
+from reports.analysis.statistics import Sample
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table, TableCell
 from trainers.config import Strict
 
@@ -26,11 +26,11 @@ SHARED = ("study", "label", "measure", "epsilon", "checkpoint")
 
 @dataclass(frozen=True)
 class Printed:
-    """One cell of the paper."""
+    """A cell of the paper."""
 
     table: int
     key: Key
-    text: str  # without the marks of bold
+    text: str  # without the ** of bold
     bold: bool
     sample: Sample
     claim_label: str
@@ -38,9 +38,11 @@ class Printed:
 
 @dataclass(frozen=True)
 class PaperTable:
+    """A table of the paper; `spec` is the content of its file."""
+
     number: int
     name: str
-    source: str  # the paper's own \\label
+    source: str  # the \\label in the paper's source
     unit: str
     spec: dict[str, Any]
 
@@ -49,7 +51,7 @@ class PaperTable:
         return Rounding(self.spec.get("decimals", 1), self.spec.get("digits"))
 
     def table(self, fill: Callable[[Key, Rounding], TableCell]) -> Table:
-        """The paper's layout, each cell filled by `fill`."""
+        """Return a table in the paper's layout, with each cell made by `fill` from its key and rounding."""
         spec, rounding = self.spec, self.rounding
         blocks = []
         for block in spec["blocks"]:
@@ -64,24 +66,24 @@ class PaperTable:
         )
 
     def cells(self) -> list[Printed]:
-        found = []
+        cells = []
         for block in self.spec["blocks"]:
             for row in block["rows"]:
                 for column, text in zip(self.spec["columns"], row["cells"], strict=True):
                     key = _key(self.spec, block, row, column)
-                    found.append(self._printed(key, text, column.get("claim_label", key.label)))
-        return found
+                    cells.append(self._printed(key, text, column.get("claim_label", key.label)))
+        return cells
 
     def _printed(self, key: Key, text: str, claim_label: str) -> Printed:
         match = PRINTED.fullmatch(text)
         if match is None:
-            raise ValueError(f"table {self.number}: {text!r} is not a printed number")
+            raise ValueError(f"table {self.number}: {text!r} is not a number such as 51.9, 51.9±0.5 or **51.9**")
         std = float(match[3]) if match[3] else float("nan")
         sample = Sample(float(match[2]), std, self.spec["n"] or 1)
         return Printed(self.number, key, text.strip("*"), match[1] is not None, sample, claim_label)
 
     def as_printed(self) -> Table:
-        """The paper's table made from the paper's numbers, through our own layout."""
+        """Return the table with the paper's own numbers, rendered by our layout."""
         cells = iter(self.cells())
 
         def fill(key: Key, rounding: Rounding) -> TableCell:
@@ -97,11 +99,11 @@ def _key(spec: dict[str, Any], block: dict[str, Any], row: dict[str, Any], colum
     by_label: dict[str, dict[str, Any]] = {}
     for level in (spec, block, row, column):
         merged |= {name: level[name] for name in SHARED if name in level}
-        given = level.get("hyperparameters") or {}
+        level_hyperparameters = level.get("hyperparameters") or {}
         if "label" in level:
-            own = given or own
+            own = level_hyperparameters or own
         else:
-            by_label |= given
+            by_label |= level_hyperparameters
     hyperparameters = own or by_label.get(merged["label"], {})
     if merged["measure"] in ("clean", "margin", "margin_ratio"):
         merged.pop("epsilon", None)
@@ -119,6 +121,8 @@ def _key(spec: dict[str, Any], block: dict[str, Any], row: dict[str, Any], colum
 
 
 class Contradiction(Strict):
+    """A place where the paper contradicts itself or the code it used, and our decision."""
+
     number: int
     title: str
     paper: str
@@ -130,17 +134,19 @@ class Loss(Strict):
 
     name: str  # in a header
     words: str  # in a sentence
-    label: str  # the row of a study whose margins count
-    methods: tuple[str, ...]  # all whose margins over training are of this loss
+    label: str  # the label whose margins are used
+    methods: tuple[str, ...]  # all methods that train with this loss
 
 
 class MarginRatio(Strict):
+    """The ratio of the margins of two losses: `over` divided by `under`."""
+
     over: Loss
     under: Loss
 
 
 class Effect(Strict):
-    """A figure of what one hyperparameter does while another is held."""
+    """A figure of the effect of one hyperparameter while another is held fixed."""
 
     name: str
     title: str
@@ -148,53 +154,54 @@ class Effect(Strict):
     axis: str
     held: str
     methods: tuple[str, ...]
-    study: str  # that has such rows
-    baseline_at: float | None = None  # the value at which a method is the baseline; else this is a line across
+    study: str  # the study with such rows
+    baseline_at: float | None = None  # value that equals the baseline; None draws the baseline as a horizontal line
     caption: str
 
 
 class Together(Strict):
     """A figure of several studies in one picture."""
 
-    name: str  # of its files
-    figure: str  # what is drawn of each study
+    name: str  # stem of its files
+    figure: str  # the figure drawn for each study
     title: str
     studies: tuple[str, ...]
     caption: str = ""
 
 
 class Paper(Strict):
-    """paper.yaml, with what stands in the other files of the folder."""
+    """The content of paper.yaml and of the other files in its folder."""
 
     name: str
     folder: Path
     title: str
     authors: str
     year: int
-    default: bool = False  # of a report for which no paper was named
-    epsilon: str  # the radius where none is named
-    checkpoint: str  # the paper's choice of the epoch
-    baseline: str  # the method that the others are tested against
+    default: bool = False  # used by reports that name no paper
+    epsilon: str  # radius of tables that give none
+    checkpoint: str  # the epoch that the paper evaluates
+    baseline: str  # the method that others are tested against
     proposed: str
-    method_order: tuple[str, ...] = ()  # of columns; what is not here follows by name
-    worst_of: tuple[str, ...] = ()  # attacks, the least of which is the measure `worst`
+    method_order: tuple[str, ...] = ()  # of columns; methods not listed follow by name
+    worst_of: tuple[str, ...] = ()  # attacks whose lowest accuracy is the measure `worst`
     margin_ratio: MarginRatio | None = None
     effects: tuple[Effect, ...] = ()
     together: tuple[Together, ...] = ()
     theory: tuple[str, ...] = ()  # figures that need no records
-    displays: dict[str, str] = {}  # of labels whose name is not the label in capitals
-    symbols: dict[str, str] = {}  # of hyperparameters
-    looks: dict[str, tuple[str, str, str]] = {}  # of methods in figures: colour, marker, dash
-    remarks: dict[str, str] = {}  # by figure, to follow its caption
-    numbers: dict[str, str | dict[str, str]] = {}  # the paper's own, by figure, and by study where these differ
+    displays: dict[str, str] = {}  # names of labels, if not the label in capitals
+    symbols: dict[str, str] = {}  # by hyperparameter
+    looks: dict[str, tuple[str, str, str]] = {}  # colour, marker and dash by method
+    remarks: dict[str, str] = {}  # by figure, appended to its caption
+    numbers: dict[str, str | dict[str, str]] = {}  # figure numbers in the paper, by figure or by figure and study
 
     tables: tuple[PaperTable, ...]
-    settings: dict[str, tuple[str, ...]] = {}  # studies by the name that claims have for them
+    settings: dict[str, tuple[str, ...]] = {}  # groups of studies, by the name that claims use
     claims: tuple[dict[str, Any], ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Paper:
+        """Read a paper's folder. Raise ValueError, KeyError or TypeError if a file is invalid."""
         specs = [_content(path) for path in folder.glob("table*.yaml")]
         tables = [PaperTable(spec["table"], spec["name"], spec["source"], spec["unit"], spec) for spec in specs]
         return cls(
@@ -208,16 +215,16 @@ class Paper(Strict):
 
     @cached_property
     def studies(self) -> frozenset[str]:
-        """Those of its tables."""
+        """The studies that its tables name."""
         return frozenset(cell.key.study for table in self.tables for cell in table.cells())
 
     def __hash__(self) -> int:
         return hash(self.folder)
 
     def bare(self) -> Paper:
-        """Its order, names and colours without anything that it printed or claims: for studies that name no paper."""
-        kept = ("epsilon", "checkpoint", "baseline", "method_order", "worst_of", "displays", "symbols", "looks")
-        facts = {name: getattr(self, name) for name in kept}
+        """Return the paper without its numbers and claims, for the order, names and colours of other studies."""
+        shared = ("epsilon", "checkpoint", "baseline", "method_order", "worst_of", "displays", "symbols", "looks")
+        facts = {name: getattr(self, name) for name in shared}
         return Paper(name="", folder=Path(), title="", authors="", year=0, proposed="", tables=(), **facts)
 
     @property
@@ -232,14 +239,15 @@ class Paper(Strict):
         return self.displays.get(label, label.upper())
 
     def figure_number(self, figure: str, study: str | None) -> str:
-        """Which figure of the paper this is, as the last sentence of its caption; nothing where the paper has none."""
+        """Return the figure's number in the paper as the last sentence of a caption, or "" if the paper has none."""
         numbers = self.numbers.get(figure, "")
         if isinstance(numbers, dict):
             numbers = numbers.get(study or "", "")
-        several = "s" if re.search(r",| and |-", numbers) else ""
-        return f"(Figure{several} {numbers} of the paper.)" if numbers else ""
+        plural = "s" if re.search(r",| and |-", numbers) else ""
+        return f"(Figure{plural} {numbers} of the paper.)" if numbers else ""
 
     def printed(self, measure: str) -> list[Printed]:
+        """Return all printed cells with this measure."""
         return [cell for table in self.tables for cell in table.cells() if cell.key.measure == measure]
 
 

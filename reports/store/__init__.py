@@ -1,1 +1,1 @@
-"""A store's records as frames."""
+"""The records of a store as pandas frames."""

@@ -1,4 +1,4 @@
-"""Rows of records that were read before, kept as Parquet beside the report. Safe to delete at any time."""
+"""A Parquet cache beside the report for rows of records that were read before. Safe to delete at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports.store.rows import Row
+from reports.store.rows import FrameRow
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.files import replacing
@@ -19,13 +19,13 @@ from sweep.store.records.record import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 Columns = dict[str, list[Any]]
-NESTED = "json:"  # before the name of a column whose values are mappings or lists
-# Raised when a row holds something else than before.
+NESTED = "json:"  # prefix of columns whose values are mappings or lists
+# Raise this when the content of rows changes.
 VERSION = "3"
 
 
 class RowCache:
-    """A row is taken from here as long as its record's size and time are those of when it was read."""
+    """Cached rows of records. A row is valid while size and time of its record are unchanged."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -35,29 +35,30 @@ class RowCache:
         store: Store,
         kind: type[AnyRecord],
         entries: Sequence[Entry],
-        row: Callable[[AnyRecord], Row],
+        row: Callable[[AnyRecord], FrameRow],
         skip: Callable[[BrokenRecord], None],
     ) -> Columns:
-        """The columns of one row per entry, in order; a broken record is given to `skip` and left out."""
+        """Return the columns of one row per entry, in order. Broken records are passed to `skip` and left out."""
         stamps, columns = self._load(store, kind.kind)
-        if stamps == entries:  # as nearly always: no row is taken apart
+        if stamps == entries:  # the usual case: no row needs to be rebuilt
             return columns
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        known = dict(zip(stamps, rows, strict=True))
-        found = {entry.path: known[entry] for entry in entries if entry in known}
-        fresh = [entry.path for entry in entries if entry.path not in found]
-        found |= {record.path: row(record) for record in store.records(kind, fresh, skip)}
-        kept = [entry for entry in entries if entry.path in found]
-        if fresh or len(known) != len(kept):
-            self._save(store, kind.kind, kept, [found[entry.path] for entry in kept])
-        return {name: [found[entry.path][name] for entry in kept] for name in found[kept[0].path]} if kept else {}
+        cached = dict(zip(stamps, rows, strict=True))
+        by_path = {entry.path: cached[entry] for entry in entries if entry in cached}
+        fresh = [entry.path for entry in entries if entry.path not in by_path]
+        by_path |= {record.path: row(record) for record in store.records(kind, fresh, skip)}
+        valid = [entry for entry in entries if entry.path in by_path]
+        in_order = [by_path[entry.path] for entry in valid]
+        if fresh or len(cached) != len(valid):
+            self._save(store, kind.kind, valid, in_order)
+        return {name: [values[name] for values in in_order] for name in in_order[0]} if in_order else {}
 
     def _load(self, store: Store, kind: str) -> tuple[list[tuple[str, int, float]], Columns]:
-        """The stamps of the records and the columns of their rows."""
+        """Return the stamps of the cached records and the columns of their rows; nothing if the file cannot be used."""
         if self.folder is None:
             return [], {}
         try:
-            # Not pq.read_table, which loads pyarrow's machinery for folders of files first.
+            # pq.read_table would first load pyarrow's support for folders of files.
             with pq.ParquetFile(self._file(kind), pre_buffer=False, page_checksum_verification=True) as file:
                 table = file.read()
             if (table.schema.metadata or {}) != _facts(store, table):
@@ -67,9 +68,9 @@ class RowCache:
             parsed = (_parsed(column) if name.startswith(NESTED) else column for name, column in columns.items())
             return stamps, {name.removeprefix(NESTED): column for name, column in zip(columns, parsed, strict=True)}
         except (OSError, ValueError, KeyError, pa.ArrowException):
-            return [], {}  # absent, or damaged: the records are read again
+            return [], {}  # missing or damaged: read the records again
 
-    def _save(self, store: Store, kind: str, entries: Sequence[Entry], rows: Sequence[Row]) -> None:
+    def _save(self, store: Store, kind: str, entries: Sequence[Entry], rows: Sequence[FrameRow]) -> None:
         if self.folder is None or not rows:
             return
         columns: dict[str, list[Any]] = {
@@ -83,10 +84,10 @@ class RowCache:
                 columns[NESTED + name] = [json.dumps(value, separators=(",", ":")) for value in values]
             else:
                 columns[name] = values
-        with contextlib.suppress(OSError):  # no space, no right to: the next report reads the records again
+        with contextlib.suppress(OSError):  # no space or permission: the next report reads the records again
             self.folder.mkdir(parents=True, exist_ok=True)
             table = pa.table(columns)
-            # A flipped bit must not become another number.
+            # Checksums keep a flipped bit from becoming another number.
             table = table.replace_schema_metadata(_facts(store, table))
             with replacing(self._file(kind)) as stream:
                 pq.write_table(table, stream, write_page_checksum=True)
@@ -97,12 +98,12 @@ class RowCache:
 
 
 def _facts(store: Store, table: pa.Table) -> dict[bytes, bytes]:
-    """What the file says of itself; its columns too, which the checksums of its pages do not cover."""
+    """Return the metadata of the file, with its columns, which the checksums of its pages do not cover."""
     columns = table.schema.remove_metadata().to_string()
     return {b"store": store.uri.encode(), b"version": VERSION.encode(), b"columns": columns.encode()}
 
 
 def _parsed(texts: list[str]) -> list[Any]:
-    """Equal texts become one value: a large store has a few dozen attacks."""
-    known = {text: json.loads(text) for text in set(texts)}
-    return [known[text] for text in texts]
+    """Parse JSON texts. Equal texts share one value: a large store has a few dozen attacks."""
+    values = {text: json.loads(text) for text in set(texts)}
+    return [values[text] for text in texts]

@@ -1,4 +1,4 @@
-"""One record becomes one row of a frame."""
+"""Convert records into rows of frames."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sweep.store.records.row import RowRecord
 from sweep.store.records.trial import TrialRecord
 from trainers.values import as_float
 
-Row = dict[str, Any]
-OUTSIDE = "outside"  # in place of a method and of a checkpoint
+FrameRow = dict[str, Any]
+OUTSIDE = "outside"  # method and checkpoint of models that no training of the study made
 
 CELL_COLUMNS = [
     *("study", "label", "display", "method", "hyperparameters", "seed", "trial", "status", "reason", "config"),
@@ -51,14 +51,14 @@ EVALUATION_COLUMNS = [
 ]
 
 
-def planned_row(study: str, cell: PlannedCell) -> Row:
-    """A cell as its study wants it, run or not."""
+def planned_row(study: str, cell: PlannedCell) -> FrameRow:
+    """Return the row of a cell as its study plans it, run or not."""
     return {
         "study": study,
         "label": cell.label,
         "display": cell.display or cell.label,
         "method": cell.method,
-        # Versions up to 0.2.0 wrote the study's own values for what a search had still to choose.
+        # Versions up to 0.2.0 wrote the study's own values before the search had chosen any.
         "hyperparameters": cell.hyperparameters if cell.trial else {},
         "seed": cell.seed,
         "trial": layout.short(cell.trial or ""),
@@ -66,8 +66,8 @@ def planned_row(study: str, cell: PlannedCell) -> Row:
     }
 
 
-def outside_row(record: RowRecord) -> Row:
-    """A model that no training of the study made: one seed, and nothing to wait for."""
+def outside_row(record: RowRecord) -> FrameRow:
+    """Return the row of a model that no training of the study made. It has one seed and is done."""
     return {
         "study": record.study,
         "label": record.label,
@@ -83,30 +83,32 @@ def outside_row(record: RowRecord) -> Row:
     }
 
 
-def with_outside(rows: list[Row], outside: list[tuple[RowRecord, Manifest]]) -> list[Row]:
-    """Evaluations of such models stand at every checkpoint that the study's tables show."""
-    added: dict[tuple[str, str], Row] = {}
+def with_outside(rows: list[FrameRow], outside: list[tuple[RowRecord, Manifest]]) -> list[FrameRow]:
+    """Return the evaluation rows with those of outside models repeated for every checkpoint of the study's tables."""
+    added: dict[tuple[str, str], FrameRow] = {}
     for record, manifest in outside:
         trial, labels = layout.short(record.subject), [cell.label for cell in manifest.cells]
-        shown = {name for label in labels for name in manifest.checkpoints(label)} or {manifest.checkpoint}
+        checkpoints = {name for label in labels for name in manifest.checkpoints(label)} or {manifest.checkpoint}
         for row in rows:
             if (row["trial"], row["checkpoint"]) == (trial, OUTSIDE):
-                added |= {(row["path"], name): {**row, "checkpoint": name} for name in sorted(shown)}
+                added |= {(row["path"], name): {**row, "checkpoint": name} for name in sorted(checkpoints)}
     return [*(row for row in rows if row["checkpoint"] != OUTSIDE), *added.values()]
 
 
-def trial_row(record: TrialRecord) -> Row:
-    """Without its curve, which is nearly all of it; the rows of the last epoch and of each checkpoint's are kept."""
-    kept = {"trial", "status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device"}
-    kept |= {"data", "numerics", "wall_seconds", "command", "log"}
-    row = {**record.model_dump(mode="json", include=kept), "made_with": record.made_with}
+def trial_row(record: TrialRecord) -> FrameRow:
+    """Return the row of a trial with the curve's last epoch and those of its checkpoints, but without the curve."""
+    fields = {"trial", "status", "reason", "config", "checkpoints", "metrics", "versions", "commit", "device"}
+    fields |= {"data", "numerics", "wall_seconds", "command", "log"}
+    row = {**record.model_dump(mode="json", include=fields), "made_with": record.made_with}
     curve = record.curve
-    chosen = {name: curve[one.epoch] for name, one in record.checkpoints.items() if 0 <= one.epoch < len(curve)}
+    epochs = {name: checkpoint.epoch for name, checkpoint in record.checkpoints.items()}
+    chosen = {name: curve[epoch] for name, epoch in epochs.items() if 0 <= epoch < len(curve)}
     trial = layout.short(record.trial)
     return {**row, "trial": trial, "last_epoch": curve[-1] if curve else {}, "chosen_epochs": chosen}
 
 
-def evaluation_row(record: EvaluationRecord) -> Row:
+def evaluation_row(record: EvaluationRecord) -> FrameRow:
+    """Return the row of an evaluation."""
     path = record.path
     return {
         "trial": layout.short(record.trial),
@@ -127,7 +129,8 @@ def evaluation_row(record: EvaluationRecord) -> Row:
 
 @cache
 def _number(epsilon: str) -> float | None:
+    """Return a radius as a number; None if the record has no readable one."""
     try:
         return as_float(epsilon)
     except (ValueError, ZeroDivisionError):
-        return None  # a record without a readable radius
+        return None

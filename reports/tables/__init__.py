@@ -1,1 +1,1 @@
-"""Tables: of a study, of a paper, as Markdown, LaTeX and CSV."""
+"""Tables of studies and of papers, as Markdown, LaTeX and CSV."""

@@ -1,21 +1,22 @@
-"""The table of corrupted test sets: each corruption's mean over its severities, and the mean over all."""
+"""The table of corrupted test images: the mean of each corruption over its severities, and the mean over all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.results import Results
-from reports.statistics import Sample
+from reports.analysis.results import Results
+from reports.analysis.statistics import Sample
 from reports.tables.caption import checkpoint_note, finish, outside_notes, twin_notes
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 from trainers.attacks.corruption import CORRUPTIONS
 
 
 def corruptions_table(results: Results, study: str, labels: list[str]) -> Table | None:
+    """Return the table, or None if no model was evaluated on corrupted images."""
     checkpoint = results.shown_checkpoint(study)
     present = [name for name, _ in results.attacks(study, checkpoint) if name.startswith("corruption-")]
-    groups = {name: [one for one in present if one.split("-")[1] == name] for name in CORRUPTIONS}
+    groups = {name: [attack for attack in present if attack.split("-")[1] == name] for name in CORRUPTIONS}
     groups = {name: names for name, names in groups.items() if names}
     if not groups:
         return None
@@ -40,9 +41,9 @@ def corruptions_table(results: Results, study: str, labels: list[str]) -> Table 
 
 
 def _mean(results: Results, key: Key, measures: Sequence[str]) -> TableCell:
-    """Seed by seed, of the seeds that have all of them."""
+    """Return the mean over the measures by seed, for seeds that have all of them."""
     cells = [results.cell(replace(key, measure=measure)) for measure in measures]
-    of_seed = [dict(zip(cell.seeds, cell.sample.values, strict=True)) if cell.sample else {} for cell in cells]
-    seeds = sorted(set.intersection(*(set(one) for one in of_seed)))
-    values = [sum(one[seed] for one in of_seed) / len(of_seed) for seed in seeds]
+    by_measure = [dict(zip(cell.seeds, cell.sample.values, strict=True)) if cell.sample else {} for cell in cells]
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in by_measure)))
+    values = [sum(by_seed[seed] for by_seed in by_measure) / len(by_measure) for seed in seeds]
     return replace(cells[0], sample=Sample.of(values) if values else None, seeds=tuple(seeds))

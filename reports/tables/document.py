@@ -1,15 +1,15 @@
-"""tables.md: the headline, each study's tables and tests, the paper's tables. The same records give the same bytes."""
+"""tables.md: an overview, the paper's tables, and each study's tables and tests. Equal records give equal bytes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.decisions import NOTE as SEQUENTIAL
-from reports.decisions import asked_pairs, decisions
-from reports.names import attack_name, listed, ranking_words, setting
-from reports.results import Results
-from reports.significance import Tests, Versus, advice, seeds_command, study_tests
+from reports.analysis.decisions import NOTE as SEQUENTIAL
+from reports.analysis.decisions import asked_pairs, decisions
+from reports.analysis.names import attack_name, listed, ranking_words, setting
+from reports.analysis.results import Results
+from reports.analysis.significance import Tests, Versus, advice, seeds_command, study_tests
 from reports.tables.caption import added_notes, study_twins
 from reports.tables.markdown import code, escape, grid, render
 from reports.tables.table import Table, TableCell, best_index, headline_measure, p_text, signed
@@ -19,7 +19,7 @@ MOST_ADVICE = 8
 
 
 def write(results: Results, studies: dict[str, list[Table]], paper: list[Table]) -> str:
-    """The whole of tables.md. `studies` has each study's tables, the main one first."""
+    """Return the content of tables.md. `studies` has the tables of each study, the main one first."""
     tests = {study: study_tests(results, study, headline_measure(tables[0])) for study, tables in studies.items()}
     present = [table for table in paper if table.planned]
     absent = [table for table in paper if not table.planned]
@@ -27,13 +27,13 @@ def write(results: Results, studies: dict[str, list[Table]], paper: list[Table])
     for study, tables in studies.items():
         parts.append(study_section(results, study, tables, tests[study]))
     if absent:
-        how = code(results.data.run_command("NAME"))
-        parts.append(f"## Tables of the paper not run in this store\n\n{how} runs a study.")
+        command = code(results.data.run_command("NAME"))
+        parts.append(f"## Tables of the paper not run in this store\n\n{command} runs a study.")
         parts.append("\n".join(_absent(table) for table in absent))
     problems = results.data.problems
     if problems:
         parts.append(f"## Left out\n\nThese {len(problems)} records could not be used:")
-        parts.append("\n".join(f"- {code(one.path)}: {escape(one.reason)}" for one in problems[:50]))
+        parts.append("\n".join(f"- {code(problem.path)}: {escape(problem.reason)}" for problem in problems[:50]))
         if len(problems) > 50:
             parts.append(f"… and {len(problems) - 50} more.")
     return "\n\n".join(parts) + "\n"
@@ -46,9 +46,9 @@ def glance(results: Results, studies: dict[str, list[Table]], tests: dict[str, l
     for study, tables in studies.items():
         robust = tables[0].blocks[0].rows[0]
         best = [i for i, cell in enumerate(robust.cells) if cell.best and not cell.same_as]
-        # A single method is shown, but it is not better than anything.
-        shown = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
-        winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in shown) or "—"
+        # A single method is listed although it is not better than any other.
+        listed_cells = best or [i for i, cell in enumerate(robust.cells) if cell.sample is not None][:1]
+        winner = ", ".join(_winner(tables[0].columns[i].header, robust.cells[i]) for i in listed_cells) or "—"
         lead, done = _lead(results, tests[study]), _done(results, study)
         rows.append([code(study), escape(setting(results.data.manifests[study])), robust.header, winner, lead, done])
     compared = f"Compared with {results.paper.display(results.paper.baseline)}"
@@ -61,34 +61,31 @@ def _winner(name: str, cell: TableCell) -> str:
 
 
 def _lead(results: Results, tests: list[Tests]) -> str:
-    """How the best method stands to the baseline, in a few words."""
-    against = next((one for one in tests if one.reference == results.paper.baseline), None)
+    """Return the lead of the best method over the baseline, in a few words."""
+    against = next((test for test in tests if test.reference == results.paper.baseline), None)
     if against is None or not against.rows:
         return "—"
     if against.is_best:
         return f"the best is {results.paper.display(against.reference)} itself"
-    row = against.rows[best_index(one.cell.sample for one in against.rows) or 0]
+    row = against.rows[best_index(row.cell.sample for row in against.rows) or 0]
     p = row.comparison.deciding
-    told = f", p = {p_text(p)}".replace("= <", "< ")
+    outcome = f", p = {p_text(p)}".replace("= <", "< ")
     if row.shaky:
-        told = ", undecided: lost seeds"
-    return f"{signed(row.comparison.difference)} points{'' if p is None else told}"
+        outcome = ", undecided: lost seeds"
+    return f"{signed(row.comparison.difference)} points{'' if p is None else outcome}"
 
 
 def _headlines(tests: dict[str, list[Tests]]) -> list[str]:
-    lines = []
-    for study, found in tests.items():
-        if found:
-            lines.append(f"- {code(study)}: {_sentence(found[0])}")
+    lines = [f"- {code(study)}: {_sentence(study_tests[0])}" for study, study_tests in tests.items() if study_tests]
     return ["\n".join(lines)] if lines else []
 
 
 def _sentence(test: Tests) -> str:
-    named = {"better": [], "worse": [], "undecided": []}  # type: dict[str, list[str]]
+    named: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
     for row in test.rows:
         named.setdefault(row.verdict, []).append(escape(row.display))
     reference = escape(test.reference_display)
-    robust, where = ranking_words(test.measure)
+    robust, condition = ranking_words(test.measure)
     parts = []
     if named["better"]:
         parts.append(f"more {robust} than {reference}: {listed(named['better'])}")
@@ -101,12 +98,12 @@ def _sentence(test: Tests) -> str:
     ]
     if rest:
         parts.append(f"not testable yet: {listed(rest)}")
-    return f"{where}, {'; '.join(parts)} ({test.rule})."
+    return f"{condition}, {'; '.join(parts)} ({test.rule})."
 
 
 def _done(results: Results, study: str) -> str:
     planned = results.trainings(study)
-    counts = Counter(one.status for one in planned)
+    counts = Counter(training.status for training in planned)
     text = f"{counts.pop('done', 0)}/{len(planned)}"
     return text + "".join(f", {count} {status}" for status, count in sorted(counts.items()))
 
@@ -123,7 +120,7 @@ def study_section(results: Results, study: str, tables: list[Table], tests: list
     decided = decisions(results, study)
     if decided:
         parts.append("### Sequential claims")
-        parts.append("\n".join(f"- {escape(one.line)}" for one in decided))
+        parts.append("\n".join(f"- {escape(decision.line)}" for decision in decided))
         parts.append(f"<sub>{SEQUENTIAL}</sub>")
     for table in tables[1:]:
         heading = table.title.removeprefix(f"{results.title(study)}: ")
@@ -186,29 +183,29 @@ def _span(p_values: Iterable[float]) -> str:
 def _advice(results: Results, study: str, tests: list[Tests]) -> list[str]:
     lines: dict[str, None] = {}
     for test in tests:
-        asked = asked_pairs(results, study, test.measure)
+        compared_pairs = asked_pairs(results, study, test.measure)
         if test.can_find is not None:
             lines[escape(test.can_find)] = None
         for row in test.rows:
-            known = frozenset((row.label, test.reference)) in asked
-            text = None if known else advice(results.data, test, row)
+            already_compared = frozenset((row.label, test.reference)) in compared_pairs
+            text = None if already_compared else advice(results.data, test, row)
             if text is not None:
                 name, _, command = text.partition("`")
                 lines[f"{escape(name)} `{command}" if command else escape(name)] = None
-    shown = list(lines)
-    if len(shown) > MOST_ADVICE:
-        shown = [*shown[:MOST_ADVICE], f"… and {len(shown) - MOST_ADVICE} more undecided comparisons."]
-    return ["\n".join(f"- {line}" for line in shown)] if shown else []
+    items = list(lines)
+    if len(items) > MOST_ADVICE:
+        items = [*items[:MOST_ADVICE], f"… and {len(items) - MOST_ADVICE} more undecided comparisons."]
+    return ["\n".join(f"- {item}" for item in items)] if items else []
 
 
 def runs_text(results: Results, study: str) -> str:
-    """What was trained, with which values, and what is missing."""
+    """Return the section on what was trained, with which values, and what is missing."""
     configs, searched = results.configs(study), results.searches(study)
     rows = []
-    lacking: dict[str, list[int]] = {}
+    failed: dict[str, list[int]] = {}
     for label, display in results.labels[study].items():
         seeds = results.seeds(study, label)
-        counts = Counter(one.status for one in seeds)
+        counts = Counter(planned.status for planned in seeds)
         used = results.hyperparameters[study, label]
         values = ", ".join(f"{name} = {plain(value)}" for name, value in used.items()) or "–"
         if counts["waiting"] == len(seeds):
@@ -221,21 +218,21 @@ def runs_text(results: Results, study: str) -> str:
         state = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_done_first))
         rows.append([escape(display), escape(values), str(rate), length, state])
         if counts["failed"]:
-            lacking[label] = [one.seed for one in seeds if one.status == "failed"]
+            failed[label] = [planned.seed for planned in seeds if planned.status == "failed"]
     parts = [
         "### What was trained",
         grid(rows, ["Method", "Hyperparameters", "Learning rate", "Length", "Trainings"], False),
     ]
-    if lacking:
-        again = "\n".join(
-            seeds_command(results.data, study, [label], seeds, "--retry-failed") for label, seeds in lacking.items()
+    if failed:
+        commands = "\n".join(
+            seeds_command(results.data, study, [label], seeds, "--retry-failed") for label, seeds in failed.items()
         )
-        parts.append(f"Failed trainings are run again by:\n\n```\n{again}\n```")
+        parts.append(f"Failed trainings are run again by:\n\n```\n{commands}\n```")
     return "\n\n".join(parts)
 
 
 def plain(value: object) -> str:
-    """A third as 0.333333: a table is read, the record has all digits."""
+    """Return a value for reading, with six significant digits (0.333333); the record has all of them."""
     return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
 
 
@@ -247,8 +244,8 @@ def paper_section(results: Results, tables: list[Table]) -> list[str]:
     if not tables:
         return []
     diff = code(spelled("reports", "diff", *store_words(results.data.store.uri)))
-    how = f"Filled from our records, in the paper's layout. {diff} compares cell by cell."
-    return [f"## The paper's tables\n\n{how}", *(render(table) for table in tables)]
+    note = f"Filled from our records, in the paper's layout. {diff} compares cell by cell."
+    return [f"## The paper's tables\n\n{note}", *(render(table) for table in tables)]
 
 
 def _absent(table: Table) -> str:

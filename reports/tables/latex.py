@@ -1,4 +1,4 @@
-"""tables.tex, a document of booktabs tables that compiles as it is, and numbers.tex, one macro per number."""
+"""tables.tex, a complete document of booktabs tables, and numbers.tex, with one macro per number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from reports.results import Results
+from reports.analysis.results import Results
 from reports.tables.table import Table, TableCell, p_text
 
 PREAMBLE = r"""\documentclass[10pt]{article}
@@ -20,10 +20,10 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \setlength{\belowcaptionskip}{4pt}
 \begin{document}
 """
-APART = "\ue000"  # of no font, so of no name
+APART = "\ue000"  # a private character, which no name contains
 SPECIAL = {
     APART: "{}",
-    # At the start of a row these would be an argument of the line break before it.
+    # At the start of a row, LaTeX would read these as an argument of the preceding line break.
     **{"[": "{[}", "]": "{]}", "*": "{*}"},
     **{"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"},
     **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", '"': r"''"},
@@ -45,8 +45,8 @@ DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight"
 
 
 def escape(text: str) -> str:
-    """Names come from study files and plug-ins. What pdflatex's standard fonts lack becomes a question mark."""
-    # TeX would join two hyphens to a dash, and an option copied from the PDF would be none.
+    """Escape a name from a study file or plug-in. Characters that pdflatex's fonts lack become question marks."""
+    # TeX would join two hyphens into a dash, and options copied from the PDF would not work.
     apart = re.sub("-(?=-)", "-" + APART, text)
     return "".join(SPECIAL.get(sign, sign if _printable(sign) else "?") for sign in apart)
 
@@ -56,16 +56,17 @@ def _printable(sign: str) -> bool:
 
 
 def cell_text(cell: TableCell) -> str:
-    noted = escape(cell.marks)
+    marks = escape(cell.marks)
     if cell.sample is None:
-        return escape(cell.hole) + noted
+        return escape(cell.hole) + marks
     text = cell.text.replace("±", r"\pm ")
     text = rf"$\bm{{{text}}}$" if cell.best else f"${text}$"
     text = rf"\underline{{{text}}}" if cell.tied else text
-    return text + noted + (f" ($n={cell.shown_n}$)" if cell.shown_n is not None else "")
+    return text + marks + (f" ($n={cell.shown_n}$)" if cell.shown_n is not None else "")
 
 
 def render(table: Table) -> str:
+    """Return a table environment."""
     width = len(table.columns) + 1
     lines = [rf"% {_label(table.name)}", r"\begin{table}[htbp]", r"\centering"]
     title = f"Table {table.number} of the paper: {table.title}" if table.number else table.title
@@ -101,28 +102,32 @@ def _label(name: str) -> str:
 
 
 def document(tables: Iterable[Table]) -> str:
+    """Return tables.tex, a complete document."""
     bodies = [render(table) for table in tables]
-    # LaTeX holds only some tables in flight at a time; a page break after each few keeps the order and the memory.
+    # LaTeX can hold only a few floating tables; a page break after every fourth keeps their order.
     body = "\n\\clearpage\n".join("\n".join(bodies[start : start + 4]) for start in range(0, len(bodies), 4))
     return PREAMBLE + (body or "No study is in the store yet.") + "\n\\end{document}\n"
 
 
 def numbers(results: Results, tables: Iterable[Table]) -> str:
-    """`\\StudyLabelMeasure` is mean±std; with Mean, Std, N and P (against the row's best, Welch, Holm) its parts."""
+    """Return numbers.tex: a macro `\\StudyLabelMeasure` (mean±std) per number, and one each for its parts.
+
+    The parts have the suffixes Mean, Std, N and P (the deciding p against the row's best).
+    """
     lines = ["% One macro per number. \\input this file and a text never goes stale."]
-    taken: dict[str, list[str]] = {}
+    macros: dict[str, list[str]] = {}
     for table in tables:
         for cell in table.cells():
             if cell.sample is None or not cell.label:
                 continue
             words = macro_words(results, cell)
             name = "".join(map(_letters, words))
-            # Two names may differ in signs that a macro's name cannot hold; the same cell in two tables is one number.
-            while name in taken and taken[name] != words:
+            # Names may differ only in characters that a macro cannot contain. A cell in two tables gets one macro.
+            while name in macros and macros[name] != words:
                 name += "X"
-            if name in taken:
+            if name in macros:
                 continue
-            taken[name] = words
+            macros[name] = words
             mean, spread = cell.rounding.parts(cell.sample)
             lines.append(_macro(name, f"${mean}\\pm {spread}$" if spread else f"${mean}$"))
             lines.append(_macro(f"{name}Mean", f"${mean}$"))
@@ -139,7 +144,7 @@ def _macro(name: str, value: str) -> str:
 
 
 def macro_words(results: Results, cell: TableCell) -> list[str]:
-    """Study, label and measure; radius and checkpoint only where they are not the study's own."""
+    """Return study, label and measure, and radius and checkpoint if they are not the study's own."""
     key = cell.key
     words = [key.study, cell.label, key.measure]
     if key.epsilon and key.epsilon != results.epsilon(key.study):
@@ -154,7 +159,7 @@ def macro_words(results: Results, cell: TableCell) -> list[str]:
 
 
 def _letters(text: str) -> str:
-    """TeX names hold letters only: 10 becomes OneZero, + Plus, / Over."""
+    """Return a TeX name, which has letters only: 10 becomes OneZero, + Plus, / Over."""
     spelled = re.sub(r"\d", lambda digit: f" {DIGITS[int(digit[0])]} ", text)
     spelled = spelled.replace("+", " plus ").replace("/", " over ").replace(".", " point ")
     return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z]+", spelled))

@@ -1,4 +1,4 @@
-"""One table as Markdown, and the signs in it made harmless."""
+"""Markdown tables, with special characters escaped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from reports.tables.table import Table, TableCell
 
 
 def escape(text: str) -> str:
-    """Names come from study files and plug-ins: nothing in them may end a cell or become markup."""
+    """Escape a name from a study file or plug-in, so that it cannot end a cell or become markup."""
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))
 
 
 def code(text: str) -> str:
-    """A name as code, which no sign in it may end; a bar would end the cell even there."""
+    """Return the text as inline code. Backticks are dropped, and bars escaped because they would end the cell."""
     return f"`{' '.join(text.replace('`', '').split())}`".replace("|", "\\|")
 
 
@@ -33,6 +33,7 @@ def cell_text(cell: TableCell) -> str:
 
 
 def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = True) -> str:
+    """Return a pipe table. With `numbers`, all but the first column and columns of words are right-aligned."""
     words = ("Verdict", "Trainings", "Method", "Measure", "Within noise")
     align = ["left" if not numbers or header in words else "right" for header in headers]
     align[0] = "left"
@@ -40,6 +41,7 @@ def grid(rows: Sequence[Sequence[str]], headers: Sequence[str], numbers: bool = 
 
 
 def render(table: Table, level: int = 3, heading: str | None = None) -> str:
+    """Return a table with its heading and caption. `heading` replaces the table's title."""
     title = heading or (f"Table {table.number}: {table.title}" if table.number else table.title)
     parts = [f"{'#' * level} {escape(title)}"]
     columns = [escape(column.header) for column in table.columns]
@@ -53,9 +55,9 @@ def render(table: Table, level: int = 3, heading: str | None = None) -> str:
             parts.append(f"**{escape(block.header)}**")
         if groups:
             for group in groups:
-                chosen = [i for i, column in enumerate(table.columns) if column.group == group]
-                picked = [[row[0], *(row[1 + i] for i in chosen)] for row in rows]
-                parts.append(grid(picked, [escape(group), *(columns[i] for i in chosen)]))
+                members = [i for i, column in enumerate(table.columns) if column.group == group]
+                group_rows = [[row[0], *(row[1 + i] for i in members)] for row in rows]
+                parts.append(grid(group_rows, [escape(group), *(columns[i] for i in members)]))
         else:
             parts.append(grid(rows, [escape(table.corner), *columns]))
     parts.append("<sub>" + " ".join(escape(note) for note in table.notes) + "</sub>")

@@ -1,21 +1,24 @@
-"""The table of a study that was attacked in several norms, with the share of images that withstand all of them."""
+"""Tables of attacks in several norms, with the share of images that survive in all of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.measures import in_norm, measure_in, no_ball
-from reports.names import attack_name
-from reports.results import Results
-from reports.statistics import Sample
+import numpy as np
+
+from reports.analysis.measures import in_norm, measure_in, no_ball
+from reports.analysis.names import attack_name
+from reports.analysis.results import Results
+from reports.analysis.statistics import Sample
 from reports.tables.caption import checkpoint_note, finish, twin_notes
 from reports.tables.table import Block, Column, Key, Row, Table, TableCell
 from trainers.values import NORM_DISPLAYS, NORM_NAMES
 
-FIRST = ("autoattack", "pgd-20")  # the attack to be shown, if it is there in several norms
+FIRST = ("autoattack", "pgd-20")  # the preferred attacks for the table
 
 
 def norms_table(results: Results, study: str, labels: list[str]) -> Table | None:
+    """Return the table of one attack in several norms, or None if no attack was run in several."""
     checkpoint = results.shown_checkpoint(study)
     balls = _balls(results, study, checkpoint)
     if len(balls) < 2:
@@ -44,17 +47,17 @@ def norms_table(results: Results, study: str, labels: list[str]) -> Table | None
 
 
 def apart_table(results: Results, study: str, labels: list[str]) -> Table | None:
-    """What a study asks for in another norm or at another radius than its own, and no other table shows."""
+    """Return the table of attacks in other norms or at other radii than the study's own that no other table shows."""
     checkpoint, own = results.shown_checkpoint(study), results.norm(study)
-    shown = {(key.measure, key.epsilon) for key in _balls(results, study, checkpoint).values()}
+    in_norms_table = {(key.measure, key.epsilon) for key in _balls(results, study, checkpoint).values()}
     keys, columns = [], []
-    for one in results.asked_attacks(study):
-        measure = measure_in(in_norm(one.name, one.norm), own)
-        of_its_own = no_ball(one.name) or (one.norm == own and (one.epsilon == results.epsilon(study)))
-        radii = one.name == "autoattack" and one.norm == own  # have a table of their own
-        if not (of_its_own or radii or not one.epsilon or (measure, one.epsilon) in shown):
-            keys.append(Key(study, "", measure, one.epsilon, checkpoint))
-            columns.append(Column(f"{attack_name(one.name)}, {NORM_DISPLAYS[one.norm]}, ε = {one.epsilon}"))
+    for attack in results.asked_attacks(study):
+        measure = measure_in(in_norm(attack.name, attack.norm), own)
+        in_own_ball = no_ball(attack.name) or (attack.norm == own and (attack.epsilon == results.epsilon(study)))
+        in_radii_table = attack.name == "autoattack" and attack.norm == own
+        if not (in_own_ball or in_radii_table or not attack.epsilon or (measure, attack.epsilon) in in_norms_table):
+            keys.append(Key(study, "", measure, attack.epsilon, checkpoint))
+            columns.append(Column(f"{attack_name(attack.name)}, {NORM_DISPLAYS[attack.norm]}, ε = {attack.epsilon}"))
     if not keys:
         return None
     rows = tuple(
@@ -74,23 +77,26 @@ def apart_table(results: Results, study: str, labels: list[str]) -> Table | None
 
 
 def _balls(results: Results, study: str, checkpoint: str) -> dict[str, Key]:
-    """By norm, where one attack was run in several: at the study's own radius, in others at the asked or smallest."""
-    own, asked = results.norm(study), results.asked_attacks(study)
-    found: dict[str, dict[str, Key]] = {}
+    """Return by norm the cells of an attack that was run in several norms; empty if there is none.
+
+    The radius is the study's own in its own norm, and elsewhere one that the study asks for, or the smallest.
+    """
+    own, requested = results.norm(study), results.asked_attacks(study)
+    balls_by_attack: dict[str, dict[str, Key]] = {}
     for measure, radius in results.attacks(study, checkpoint):
         name, _, norm = measure.partition("@")
         norm = norm or own
-        wanted = {one.epsilon for one in asked if one.name == name and one.norm == norm}
-        wanted = {results.epsilon(study)} if norm == own else wanted or {radius}
-        if radius in wanted:
-            found.setdefault(name, {}).setdefault(norm, Key(study, "", measure, radius, checkpoint))
-    several = {name: balls for name, balls in found.items() if len(balls) > 1}
+        radii = {attack.epsilon for attack in requested if attack.name == name and attack.norm == norm}
+        radii = {results.epsilon(study)} if norm == own else radii or {radius}
+        if radius in radii:
+            balls_by_attack.setdefault(name, {}).setdefault(norm, Key(study, "", measure, radius, checkpoint))
+    several = {name: balls for name, balls in balls_by_attack.items() if len(balls) > 1}
     chosen = next((several[name] for name in (*FIRST, *sorted(several)) if name in several), {})
     return {norm: chosen[norm] for norm in NORM_NAMES if norm in chosen}
 
 
 def _union(results: Results, cells: tuple[TableCell, ...]) -> TableCell:
-    """Of the seeds that were attacked in every norm, on the same images."""
+    """Return the share of images that survive in every norm, for seeds attacked in all of them on the same images."""
     first = cells[0]
     key = replace(first.key, measure="union")
     values = {}
@@ -105,9 +111,7 @@ def _union(results: Results, cells: tuple[TableCell, ...]) -> TableCell:
         verdicts = [results.data.verdicts(score.path) for score in scores if score is not None]
         windows = {str(results.data.settings(score.path).get("images")) for score in scores if score is not None}
         if len(verdicts) == len(cells) and len(windows) == 1:
-            standing = verdicts[0]
-            for one in verdicts[1:]:
-                standing = standing & one
-            values[planned.seed] = 100 * float(standing.mean())
+            survives = np.logical_and.reduce(verdicts)
+            values[planned.seed] = 100 * float(survives.mean())
     sample = Sample.of([values[seed] for seed in sorted(values)]) if values else None
     return replace(first, key=key, sample=sample, seeds=tuple(sorted(values)), warned=any(c.warned for c in cells))

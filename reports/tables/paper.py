@@ -1,19 +1,19 @@
-"""A paper's tables from our records, in its layout, with captions that say what departs from it."""
+"""A paper's tables filled from our records, with captions that list departures from its settings."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.departures import Departures
-from reports.names import attack_name
+from reports.analysis.names import attack_name
+from reports.analysis.results import Results
+from reports.comparison.departures import Departures
 from reports.papers.paper import PaperTable
-from reports.results import Results
 from reports.tables.caption import checkpoint_note, finish, margins_note, unlike_notes
 from reports.tables.table import MARKS, Table, TableCell
 
 
 def paper_tables(results: Results) -> list[Table]:
-    """Of all papers; a table without any of its studies in the store is all holes."""
+    """Return the tables of all papers. Tables whose studies are not in the store have empty cells only."""
     tables = []
     for paper in results.papers:
         ours = results.beside(paper)
@@ -27,16 +27,17 @@ def paper_tables(results: Results) -> list[Table]:
 
 
 def paper_notes(source: PaperTable, table: Table, results: Results, departures: Departures) -> list[str]:
+    """Return the notes of a paper's table `source` that was filled as `table`."""
     studies = list(dict.fromkeys(cell.key.study for cell in table.cells() if cell.label))
     notes = unlike_notes(results, studies)
     measured = {cell.key.measure for cell in table.cells()}
     if measured - {"margin", "margin_ratio"}:
         radius = {cell.key.epsilon for cell in table.cells()} - {None}
         notes.append(f"Accuracy in percent on test data; attacks Linf, ε = {', '.join(sorted(map(str, radius)))}.")
-        # Of the studies at one checkpoint the first speaks for all.
-        speakers = {results.shown_checkpoint(study): study for study in reversed(studies)}
+        # The note for each checkpoint comes from the first study that uses it.
+        first_study = {results.shown_checkpoint(study): study for study in reversed(studies)}
         for checkpoint in dict.fromkeys(map(results.shown_checkpoint, studies)):
-            notes.append(checkpoint_note(results, speakers[checkpoint]))
+            notes.append(checkpoint_note(results, first_study[checkpoint]))
     else:
         notes.append(f"{margins_note(results, studies)}; lower means larger margins.")
     if "worst" in measured:
@@ -52,20 +53,20 @@ def paper_notes(source: PaperTable, table: Table, results: Results, departures: 
     )
     if "suite" in source.spec:
         suite = source.spec["suite"]
-        notes += [f"Trained, not yet measured: {results.data.suite_command(one, suite)}" for one in unmeasured]
+        notes += [f"Trained, not yet measured: {results.data.suite_command(study, suite)}" for study in unmeasured]
     return notes
 
 
 def _trained(results: Results, cell: TableCell) -> bool:
-    return bool(cell.label) and any(one.status == "done" for one in results.seeds(cell.key.study, cell.label))
+    return bool(cell.label) and any(planned.status == "done" for planned in results.seeds(cell.key.study, cell.label))
 
 
 def searched_values(table: Table, results: Results, departures: Departures) -> list[str]:
-    """Hyperparameters that are not the paper's because a search chose them, or because no shipped study has them."""
-    found: dict[str, None] = {}
+    """Return a sentence on each hyperparameter that differs from the paper's, unless `departures` covers it."""
+    sentences: dict[str, None] = {}
     for cell in table.cells():
         if not cell.label or departures.covers(cell.key.study, cell.label):
             continue
         for name, (theirs, ours) in results.differences(cell.key, cell.label).items():
-            found[f"{cell.key.study} ran {cell.label} with {name} = {ours} instead of {theirs}."] = None
-    return list(found)
+            sentences[f"{cell.key.study} ran {cell.label} with {name} = {ours} instead of {theirs}."] = None
+    return list(sentences)

@@ -1,4 +1,4 @@
-"""tables.csv: every cell of every table as one line, with the values, tests and marks behind it."""
+"""tables.csv: one line per table cell, with its values, tests and marks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from reports.statistics import interval
+from reports.analysis.statistics import interval
 from reports.tables.table import Table, TableCell
 
 NUMBER = re.compile(r"-?[\d.]+(±[\d.]+)?")
@@ -22,6 +22,7 @@ HEADER = (
 
 
 def cells(tables: Iterable[Table]) -> str:
+    """Return the content of tables.csv."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -29,15 +30,15 @@ def cells(tables: Iterable[Table]) -> str:
         for block in table.blocks:
             for row in block.rows:
                 for column, cell in zip(table.columns, row.cells, strict=True):
-                    place = (table.name, table.number, block.header, row.header, column.header)
-                    writer.writerow([_plain(value) for value in (*place, *_line(cell))])
+                    position = (table.name, table.number, block.header, row.header, column.header)
+                    writer.writerow([_plain(value) for value in (*position, *_line(cell))])
     return text.getvalue()
 
 
 def _line(cell: TableCell) -> tuple[Any, ...]:
     key, sample, test = cell.key, cell.sample, cell.against_best
     bounds = interval(sample) if sample is not None else None
-    known = (
+    summary = (
         (cell.text, sample.mean, sample.std if sample.spread_known else None, sample.n)
         if sample is not None
         else (None, None, None, 0)
@@ -45,7 +46,7 @@ def _line(cell: TableCell) -> tuple[Any, ...]:
     tests = (test.difference, test.student, test.welch, test.t3, test.hedges_g) if test is not None else (None,) * 5
     return (
         *(key.study, cell.label or key.label, key.measure, key.epsilon, key.checkpoint),
-        *known,
+        *summary,
         cell.planned,
         *(bounds or (None, None)),
         json.dumps(cell.seeds),
@@ -63,7 +64,7 @@ def _line(cell: TableCell) -> tuple[Any, ...]:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.10g}"
-    # A leading sign could make a spreadsheet run a name as a formula; a number may have one.
+    # A spreadsheet could run a name with a leading sign as a formula. Numbers may have a sign.
     if isinstance(value, str) and re.match(r"[=+@\t\r-]", value) and not NUMBER.fullmatch(value):
         return "'" + value
     return "" if value is None else value

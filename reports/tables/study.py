@@ -1,15 +1,17 @@
-"""The tables of any study: its main one, then what else its evaluations and diagnostics allow."""
+"""The tables of a study: the main one, and others that its evaluations and diagnostics allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
 
-from reports.measures import no_ball
-from reports.names import attack_name, setting
-from reports.overfitting import cell as overfitting_cell
-from reports.overfitting import declines
-from reports.results import Results
+from reports.analysis.measures import no_ball
+from reports.analysis.names import attack_name, setting
+from reports.analysis.overfitting import cell as overfitting_cell
+from reports.analysis.overfitting import declines
+from reports.analysis.results import Results
+from reports.analysis.transfers import NOTE as WORST_NOTE
+from reports.analysis.transfers import Transfers
 from reports.tables.caption import (
     checkpoint_note,
     checkpoint_text,
@@ -25,14 +27,13 @@ from reports.tables.corruptions import corruptions_table
 from reports.tables.norms import apart_table, norms_table
 from reports.tables.table import Block, Column, Key, Rounding, Row, Table
 from reports.tables.transfers import transfer_table
-from reports.transfers import NOTE as WORST_NOTE
-from reports.transfers import Transfers
 from trainers.values import NORM_DISPLAYS
 
 MAIN_MEASURES = ("autoattack", "pgd-20", "clean")
 
 
 def study_tables(results: Results, study: str) -> list[Table]:
+    """Return the study's tables, the main one first; others only if they have numbers."""
     labels = results.labels[study]
     tables = [main_table(results, study)]
     builders = (
@@ -78,19 +79,20 @@ def _row(
 
 
 def main_table(results: Results, study: str) -> Table:
+    """Return the table of robust and clean accuracy."""
     labels = list(results.labels[study])
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
     measures = main_measures(results, study)
     rows = [_row(results, study, attack_name(name), labels, name, epsilon, checkpoint) for name in measures]
-    known = Transfers(results, study)
-    worst = Row("Worst known", tuple(known.worst_cell(label) for label in labels), compared=False)
-    shown = any(cell.sample is not None for cell in worst.cells)
-    if shown:
+    transfers = Transfers(results, study)
+    worst = Row("Worst known", tuple(transfers.worst_cell(label) for label in labels), compared=False)
+    has_worst = any(cell.sample is not None for cell in worst.cells)
+    if has_worst:
         rows.insert(measures.index("autoattack") + 1, worst)
-    lost = declines(results, study)
-    for one in lost:
-        found = tuple(overfitting_cell(results, one, label) for label in labels)
-        rows.append(Row(one.header, found, compared=False))
+    study_declines = declines(results, study)
+    for decline in study_declines:
+        cells = tuple(overfitting_cell(results, decline, label) for label in labels)
+        rows.append(Row(decline.header, cells, compared=False))
     title = f"{results.title(study)}: robust and clean accuracy"
     table = Table(f"{study}_main", title, _columns(results, study, labels), (Block("", tuple(rows)),))
     count = " or ".join(f"{number:,}" for number in results.images(table.cells()))
@@ -101,28 +103,32 @@ def main_table(results: Results, study: str) -> Table:
     ]
     if "autoattack" in measures:
         notes.append("AutoAttack: APGD-CE, APGD-T, FAB-T and Square, one after the other on the survivors.")
-    notes += [WORST_NOTE] if shown else []
-    return _finish(results, table, [*notes, *(one.note for one in lost), *origin_notes(results, study)])
+    notes += [WORST_NOTE] if has_worst else []
+    notes += [decline.note for decline in study_declines]
+    return _finish(results, table, [*notes, *origin_notes(results, study)])
 
 
 def main_measures(results: Results, study: str) -> list[str]:
-    """AutoAttack, PGD-20 and clean; of a study that lists its attacks all of those in its own ball, in its order.
+    """Return the measures of the main table: AutoAttack, PGD-20 and clean accuracy, as far as they exist.
 
-    The first is what methods are ranked and tested by: AutoAttack where it is among them.
+    A study that lists its attacks gets all of those in its own ball, in its order. Methods are ranked and tested by the
+    first measure, which is AutoAttack if the study has it.
     """
     own, epsilon, checkpoint = results.norm(study), results.epsilon(study), results.shown_checkpoint(study)
-    asked = [
-        one.name
-        for one in results.asked_attacks(study)
-        if no_ball(one.name) or (one.norm == own and one.epsilon in ("", epsilon))
+    requested = [
+        attack.name
+        for attack in results.asked_attacks(study)
+        if no_ball(attack.name) or (attack.norm == own and attack.epsilon in ("", epsilon))
     ]
-    present = {*asked, *(name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon))}
+    present = {*requested, *(name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon))}
     usual = [name for name in MAIN_MEASURES if name in present]
     if not results.data.manifests[study].evaluation.attacks:
         return usual or ["clean"]
-    # These have figures and a table of their own.
-    listed = [name for name in asked if name not in usual and not name.startswith(("logit-scaling-", "corruption-"))]
-    robust = [name for name in dict.fromkeys(asked) if name in listed or name == "pgd-20"]
+    # Logit scaling has a figure and corruptions have a table of their own.
+    listed = [
+        name for name in requested if name not in usual and not name.startswith(("logit-scaling-", "corruption-"))
+    ]
+    robust = [name for name in dict.fromkeys(requested) if name in listed or name == "pgd-20"]
     return [*(["autoattack"] if "autoattack" in usual else []), *robust, *(["clean"] if "clean" in usual else [])]
 
 
@@ -148,9 +154,9 @@ def other_checkpoints(results: Results, study: str, labels: list[str]) -> Table 
 def various_attacks(results: Results, study: str, labels: list[str]) -> Table | None:
     checkpoint, epsilon = results.shown_checkpoint(study), results.epsilon(study)
     present = {name for name, radius in results.attacks(study, checkpoint) if radius in ("", epsilon)}
-    # Logit scaling and the single parts of AutoAttack have figures of their own, and would make the table too wide.
-    known = ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "quick")
-    measures: list[str] = [name for name in known if name in present]
+    # Logit scaling and the components of AutoAttack have figures of their own, and would make the table too wide.
+    attacks = ("clean", "fgsm", "pgd-20", "pgd-100", "cw-100", "spsa", "quick")
+    measures: list[str] = [name for name in attacks if name in present]
     measures += sorted(name for name in present if name.startswith(("pgd-", "cw-")) and name not in measures)
     if not set(measures) - {*MAIN_MEASURES, *main_measures(results, study)}:
         return None
@@ -238,4 +244,4 @@ def _size(radius: str) -> Fraction:
     try:
         return Fraction(radius)
     except (ValueError, ZeroDivisionError):
-        return Fraction(0)  # a record without a readable radius
+        return Fraction(0)  # the record has no valid radius

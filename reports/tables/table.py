@@ -1,4 +1,4 @@
-"""A table before it is Markdown, LaTeX or CSV: cells in rows in blocks, with the best ones found and tested."""
+"""The model of a table, independent of its format: cells in rows in blocks, with the best cells marked and tested."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from reports.statistics import NO_SPREAD, Comparison, Sample, compare_with_best
+from reports.analysis.statistics import NO_SPREAD, Comparison, Sample, compare_with_best
 
 MARKS = {
     "†": "AutoAttack warned about this model: its gradients may mislead the attack.",
@@ -16,14 +16,14 @@ MARKS = {
     "¶": "Not the paper's settings.",
     "≈": "A training ended near chance: clean accuracy not far above guessing. It is averaged in.",
 }
-USUAL_SEEDS = 3  # n is printed beside every cell that has another number of seeds
+USUAL_SEEDS = 3  # cells with another number of seeds show their n
 
 
 @dataclass(frozen=True)
 class Key:
-    """Which number a cell holds. `epsilon` and `checkpoint` None mean the study's own.
+    """The identity of a cell's number. None for `epsilon` and `checkpoint` means the study's own.
 
-    `elsewhere` names studies that hold the same trials, for a store in which `study` is not.
+    `elsewhere` names studies with the same trials, used if `study` is not in the store.
     """
 
     study: str
@@ -32,29 +32,31 @@ class Key:
     epsilon: str | None = None
     checkpoint: str | None = None
     hyperparameters: tuple[tuple[str, Any], ...] = ()
-    exact: bool = False  # a run with other hyperparameters must not fill this cell
+    exact: bool = False  # trials with other hyperparameters must not fill this cell
     elsewhere: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TableCell:
+    """A cell with the sample behind it, the counts of its seeds, and the outcome of the test against the best."""
+
     key: Key
     sample: Sample | None = None
-    planned: int = 0  # seeds the study asks for; 0: the study does not have this cell
+    planned: int = 0  # seeds that the study asks for; 0 if the study does not have this cell
     warned: bool = False  # AutoAttack warned about at least one of these evaluations
     collapsed: int = 0
     failed: int = 0
-    done: int = 0  # trained to the end, whether or not they have this number
-    near_chance: int = 0  # trainings among the values that learned next to nothing
+    done: int = 0  # finished trainings, with or without this number
+    near_chance: int = 0  # trainings in the sample whose clean accuracy is near chance
     seeds: tuple[int, ...] = ()
-    label: str = ""  # the study's label behind the values, "" for a printed cell
-    same_as: str = ""  # another label of the study that has the very same trainings and is tested for both
-    printed: str = ""  # as another source printed it; shown instead of our own rounding
+    label: str = ""  # the study's label, or "" for a printed cell
+    same_as: str = ""  # a label of the study with the same trainings, which is tested for both
+    printed: str = ""  # the text of another source, used instead of our own rounding
     best: bool = False
-    tied: bool = False  # a test does not tell it from the best
+    tied: bool = False  # no significant difference from the best
     against_best: Comparison | None = None
-    added: int = 0  # seeds that sweep.decide added one after the other: they are in no mean and no test
-    departs: tuple[str, ...] = ()  # settings other than the paper's, in words; only a table of the paper asks
+    added: int = 0  # seeds added by sweep.decide, which enter no mean and no test
+    departs: tuple[str, ...] = ()  # departures from the paper's settings, in words; only in tables of a paper
     rounding: Rounding = field(default_factory=lambda: Rounding())
 
     @property
@@ -65,7 +67,7 @@ class TableCell:
 
     @property
     def hole(self) -> str:
-        """What stands where no number is."""
+        """The text of a cell without a number."""
         if self.sample is not None:
             return ""
         if self.planned and self.collapsed == self.planned:
@@ -80,23 +82,23 @@ class TableCell:
 
     @property
     def _reasons(self) -> tuple[object, ...]:
-        """In the order of the marks."""
+        """The values that decide on the marks, in the order of MARKS."""
         return self.warned, self.collapsed, self.failed, self.departs, self.near_chance
 
     @property
     def mark_words(self) -> str:
-        """What the marks say of this very cell."""
-        said = [f"{sign} {MARKS[sign]}" for sign in self.marks]
-        return " ".join([*said, "; ".join(self.departs)]).strip()
+        """The meaning of this cell's marks."""
+        meanings = [f"{sign} {MARKS[sign]}" for sign in self.marks]
+        return " ".join([*meanings, "; ".join(self.departs)]).strip()
 
     @property
     def lost(self) -> int:
-        """Planned seeds that are in no mean, for good: collapsed or failed."""
+        """The number of planned seeds that collapsed or failed, and so are in no mean."""
         return self.collapsed + self.failed
 
     @property
     def untested(self) -> bool:
-        """Whether it could not be compared with the best: a single seed, or no variation."""
+        """True if no test against the best was possible, for lack of seeds or of variation."""
         return self.against_best is not None and not self.best and self.against_best.significant is None
 
     @property
@@ -110,24 +112,25 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Rounding:
-    """The spread to one significant digit, the mean to the spread's last digit.
+    """A rounding rule: the spread to one significant digit, the mean to the spread's last digit.
 
-    `decimals` is the least number of decimals of a mean (1: 20.0±0.2, 20.44±0.09, 20.4±1). With `digits`, a mean shows
-    so many significant digits, without trailing zeros (3: -0.0123±0.02, -0.12±0.02).
+    `decimals` is the least number of decimals of a mean (1: 20.0±0.2, 20.44±0.09, 20.4±1). `digits`, if given, is the
+    number of significant digits of a mean, without trailing zeros (3: -0.0123±0.02, -0.12±0.02).
     """
 
     decimals: int = 1
     digits: int | None = None
 
     def parts(self, sample: Sample) -> tuple[str, str]:
-        spread, places = self._spread(sample)
-        least = max(self.decimals if self.digits is None else 0, places)
+        """Return the mean and the spread as text; the spread is "" if unknown."""
+        spread, decimals = self._spread(sample)
+        least = max(self.decimals if self.digits is None else 0, decimals)
         if self.digits is None or sample.mean == 0:
             return f"{sample.mean:.{least}f}", spread
-        wanted = max(least, self.digits - 1 - math.floor(math.log10(abs(sample.mean))))
-        text = f"{sample.mean:.{wanted}f}"
-        while wanted > least and text.endswith("0"):
-            wanted -= 1
+        decimals = max(least, self.digits - 1 - math.floor(math.log10(abs(sample.mean))))
+        text = f"{sample.mean:.{decimals}f}"
+        while decimals > least and text.endswith("0"):
+            decimals -= 1
             text = text[:-1]
         return text.removesuffix("."), spread
 
@@ -137,8 +140,8 @@ class Rounding:
         if sample.std < NO_SPREAD:
             return "0", 0
         rounded = float(f"{sample.std:.0e}") if sample.std < 9.5 else round(sample.std)
-        places = min(3, max(0, -math.floor(math.log10(rounded)))) if rounded else 0
-        return f"{rounded:.{places}f}", places
+        decimals = min(3, max(0, -math.floor(math.log10(rounded)))) if rounded else 0
+        return f"{rounded:.{decimals}f}", decimals
 
     def text(self, sample: Sample) -> str:
         mean, spread = self.parts(sample)
@@ -147,26 +150,35 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Column:
+    """The header of a column, and of the group of columns that it belongs to."""
+
     header: str
     group: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
+    """A row of cells."""
+
     header: str
     cells: tuple[TableCell, ...]
-    compared: bool = True  # else none of its cells is the best
+    compared: bool = True  # False: no cell of the row is marked as the best
 
 
 @dataclass(frozen=True)
 class Block:
+    """Rows under one header."""
+
     header: str
     rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """`compare` says which cells compete: those of a row, of a row within a column group, or of a block's column."""
+    """A table. `compare` is the family of cells among which the best is marked.
+
+    Families are the cells of a row, of a row within a column group ("group"), or of a column within a block.
+    """
 
     name: str
     title: str
@@ -185,16 +197,17 @@ class Table:
 
     @property
     def planned(self) -> bool:
-        """Whether a study of the store has any of its cells."""
+        """True if a study of the store has any of its cells."""
         return any(cell.planned for cell in self.cells())
 
     @property
     def filled(self) -> int:
+        """The number of cells with a sample."""
         return sum(cell.sample is not None for cell in self.cells())
 
 
 def with_best(table: Table) -> Table:
-    """The table with the best cell of each family marked, and those that a test cannot tell from it."""
+    """Return the table with the best cells of each family marked, and those not significantly different from it."""
     if table.best == "none" or table.compare == "none":
         return table
     blocks = []
@@ -224,27 +237,27 @@ def _families(table: Table, grid: list[list[TableCell]]) -> Iterator[list[tuple[
 
 
 def headline_measure(main: Table) -> str:
-    """What a study's methods are ranked by: the first row of its main table."""
+    """Return the measure by which a study's methods are ranked: the first row of its main table."""
     return main.blocks[0].rows[0].cells[0].key.measure
 
 
 def best_index(samples: Iterable[Sample | None], best: str = "highest") -> int | None:
-    """The first of the best means; None when there is nothing to be better than."""
-    known = {index: sample.mean for index, sample in enumerate(samples) if sample is not None}
-    if len(known) < 2:
+    """Return the index of the first sample with the best mean, or None if there are fewer than two samples."""
+    means = {index: sample.mean for index, sample in enumerate(samples) if sample is not None}
+    if len(means) < 2:
         return None
-    top = min(known.values()) if best == "lowest" else max(known.values())
-    return next((index for index, mean in known.items() if same_mean(mean, top)), None)
+    top = min(means.values()) if best == "lowest" else max(means.values())
+    return next((index for index, mean in means.items() if same_mean(mean, top)), None)
 
 
 def same_mean(first: float, second: float) -> bool:
-    """The same counts added in another order give means that differ in their last bits."""
+    """Return True for equal means. Sums in another order may differ in the last bits."""
     return math.isclose(first, second, rel_tol=1e-9, abs_tol=NO_SPREAD)
 
 
 def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     twins = _twins(cells)
-    samples = [None if place in twins else cell.sample for place, cell in enumerate(cells)]
+    samples = [None if i in twins else cell.sample for i, cell in enumerate(cells)]
     index = best_index(samples, best)
     if index is None:
         return cells
@@ -252,42 +265,45 @@ def _mark(cells: list[TableCell], best: str) -> list[TableCell]:
     winner = samples[index]
     marked = []
     for cell, comparison in zip(cells, comparisons, strict=True):
-        # Equal means are all the best, as in the paper; the p-value column of a tie would be 1.
+        # All cells with the best mean are the best, as in the paper.
         is_best = cell.sample is not None and winner is not None and same_mean(cell.sample.mean, winner.mean)
-        tied = comparison is not None and not is_best and _open(comparison, cells[index])
+        tied = comparison is not None and not is_best and _undecided(comparison, cells[index])
         marked.append(replace(cell, best=is_best, tied=tied, against_best=comparison))
-    for place, other in twins.items():
-        told = marked[other]
-        marked[place] = replace(cells[place], best=told.best, tied=told.tied, against_best=told.against_best)
+    for i, twin in twins.items():
+        tested = marked[twin]
+        marked[i] = replace(cells[i], best=tested.best, tied=tested.tied, against_best=tested.against_best)
     return marked
 
 
-def _open(comparison: Comparison, best: TableCell) -> bool:
-    """A best with lost seeds looks better than it is: nothing is told from it."""
+def _undecided(comparison: Comparison, best: TableCell) -> bool:
+    """Return True if the test is not significant, or the best has lost seeds and so looks better than it is."""
     return comparison.significant is False or (comparison.significant is True and best.lost > 0)
 
 
 def _twins(cells: list[TableCell]) -> dict[int, int]:
-    """Place of a cell -> that of the one with the very same trainings, where the family has both."""
-    places = {_measured(cell, cell.label): place for place, cell in enumerate(cells) if cell.label}
-    wanted = {place: _measured(cell, cell.same_as) for place, cell in enumerate(cells) if cell.same_as}
-    return {place: places[one] for place, one in wanted.items() if one in places}
+    """Return, by index of a cell, the index of the cell with the same trainings, if the family has both."""
+    indices = {_identity(cell, cell.label): i for i, cell in enumerate(cells) if cell.label}
+    twins = {i: _identity(cell, cell.same_as) for i, cell in enumerate(cells) if cell.same_as}
+    return {i: indices[twin] for i, twin in twins.items() if twin in indices}
 
 
-def _measured(cell: TableCell, label: str) -> tuple[str | None, ...]:
+def _identity(cell: TableCell, label: str) -> tuple[str | None, ...]:
     return cell.key.study, label, cell.key.measure, cell.key.epsilon, cell.key.checkpoint
 
 
 def signed(value: float, places: int = 1) -> str:
-    """With its sign; what would round to 0.0 shows its first digit: an interval from -0.03 contains 0, one from +0.03
-    does not."""
+    """Return the value with its sign, rounded to `places` decimals.
+
+    A value that would round to 0.0 shows its first digit, because an interval from -0.03 contains 0 and one from +0.03
+    does not.
+    """
     if NO_SPREAD < abs(value) and not round(value, places):
         places = -math.floor(math.log10(abs(value)))
     return f"{round(value, places) + 0.0:+.{places}f}"
 
 
 def p_text(p: float | None) -> str:
-    """Three decimals as usual, more honest ends: never 0.000."""
+    """Return a p-value with three decimals, or <0.001."""
     if p is None:
         return "–"
     if p < 0.001:

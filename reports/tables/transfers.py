@@ -1,20 +1,23 @@
-"""Who breaks whom: the counterexamples of each column's models, tried on the models of every other."""
+"""The transfer matrix: counterexamples for the models of each row, tested on the models of each column."""
 
 from __future__ import annotations
 
-from reports.names import attack_name
-from reports.results import Results
+from reports.analysis.names import attack_name
+from reports.analysis.results import Results
+from reports.analysis.transfers import Transfers
 from reports.tables.caption import checkpoint_note, finish
 from reports.tables.table import Block, Column, Row, Table
-from reports.transfers import Transfers
 
 
 def transfer_table(results: Results, study: str, labels: list[str]) -> Table | None:
-    found = Transfers(results, study)
+    """Return the table, or None if no counterexamples were transferred."""
+    transfers = Transfers(results, study)
     if not results.data.has_transfers:
         return None
     names = results.labels[study]
-    rows = tuple(Row(names[source], tuple(found.share_cell(source, target) for target in labels)) for source in labels)
+    rows = tuple(
+        Row(names[source], tuple(transfers.share_cell(source, target) for target in labels)) for source in labels
+    )
     table = Table(
         f"{study}_transfers",
         f"{results.title(study)}: who breaks whom",

@@ -1,1 +1,1 @@
-"""Ray: its session, Tune, the worker processes, the devices, and clusters of other people."""
+"""Ray clusters: sessions, the abilities of nodes, and signs that a cluster can no longer work."""

@@ -1,4 +1,4 @@
-"""The GPUs of a node, each tried with a small convolution in a process of its own: this one may hold none of them."""
+"""A test of a node's GPUs: a small convolution on each, in a separate process, as Ray may hide them from this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHERE = "CUDA_VISIBLE_DEVICES"
 @dataclass(frozen=True)
 class GpuFacts:
     found: tuple[dict[str, Any], ...] = ()
-    cuda: str = ""  # that torch was built for
+    cuda: str = ""  # the CUDA version that torch was built for
     fault: str | None = None
 
     def lines(self) -> list[str]:
@@ -29,9 +29,9 @@ class GpuFacts:
 
 
 def examine_gpus(promised: float) -> GpuFacts:
-    """Of this node, of which Ray says that it has so many."""
+    """Test the GPUs of this node. `promised` is the number that Ray reports for it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    if not environment.get(WHERE):  # Ray hides the GPUs from a task that asked for none
+    if not environment.get(WHERE):  # Ray hides the GPUs from a task that requested none
         environment.pop(WHERE, None)
     try:
         done = subprocess.run(
@@ -58,7 +58,7 @@ def examine_gpus(promised: float) -> GpuFacts:
 def _main() -> None:
     import torch
 
-    from sweep.cluster.place import gpu_fault, gpu_report
+    from sweep.work.node_check import gpu_fault, gpu_report
 
     fault = gpu_fault()
     found = gpu_report() if torch.cuda.is_available() else []

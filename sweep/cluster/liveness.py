@@ -1,4 +1,4 @@
-"""Whether a Ray cluster can still work: without its last node, or its head, a driver would wait for ever."""
+"""Detection of a Ray cluster that can no longer work. A driver without its head or its last node would wait forever."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable
 
 from sweep.cluster.connection import Connection
-from sweep.cluster.devices import TrialResources, nodes
+from sweep.cluster.resources import TrialResources, nodes
 
-LOST_SECONDS = 60.0  # a head that is started again, or a node that replaces another, gets this long
+LOST_SECONDS = 60.0  # time for a head to restart, or for a node to be replaced
 LOOK_SECONDS = 5.0
 
 
 class Liveness:
-    """Looks from a thread of its own, because calls to a dead head do not return, and says once that all is lost."""
+    """A watch on the cluster that calls `lost` once, when the cluster can no longer work.
+
+    It runs in a separate thread, because calls to a dead head do not return.
+    """
 
     def __init__(
         self,
@@ -23,7 +26,13 @@ class Liveness:
         patience: float | None = None,
         needed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`patience` is for clusters whose nodes come when they are `needed`, and go when they are not."""
+        """Start with a good connection.
+
+        Args:
+            lost: Called once with the reason.
+            patience: Seconds to wait for nodes, for clusters whose nodes come and go with the work.
+            needed: Return whether any work needs a node.
+        """
         self.resources, self.lost, self.patience, self.needed = resources, lost, patience, needed
         self._connection = Connection()
         self._over = threading.Event()
@@ -39,7 +48,7 @@ class Liveness:
         connected = equipped = time.monotonic()
         patience = max(LOST_SECONDS, self.patience or 0.0)
         while not self._over.wait(min(LOOK_SECONDS, LOST_SECONDS / 3)):
-            # Nodes may be waited for as long as the cluster scales; nothing comes of waiting for a lost connection.
+            # A cluster that scales may need time to add nodes, but waiting never repairs a lost connection.
             fault, limit, since = self._connection.fault(), LOST_SECONDS, connected
             if not fault:
                 connected = time.monotonic()
@@ -52,12 +61,12 @@ class Liveness:
         else:
             return
         self._connection.release()
-        while not self._over.wait(1.0):  # until then Tune may reserve devices again
+        while not self._over.wait(1.0):  # until the process ends, Tune may reserve devices again
             self._connection.release()
 
     def _missing(self) -> str:
         try:
             fit = any(self.resources.fits(node["Resources"]) for node in nodes())
-        except Exception:  # the head has died since it was asked, and Ray has many words for that
+        except Exception:  # the head has died since the last call, and Ray raises many types for that
             fit = True
         return "" if fit or not self.needed() else f"the Ray cluster has had no living node with {self.resources}"

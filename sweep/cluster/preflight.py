@@ -1,4 +1,4 @@
-"""Everything that would make a sweep wait for ever, or fail after hours, refused in the first seconds."""
+"""Checks, in the first seconds, for anything that would make a sweep wait forever or fail after hours."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweep.cluster.devices import TrialResources, nodes, slots
 from sweep.cluster.gpus import GpuFacts, examine_gpus
-from sweep.cluster.place import SPARE_BYTES, versions_here
+from sweep.cluster.resources import TrialResources, nodes, resources_by_piece, slots
 from sweep.commands import spelled, store_words
 from sweep.errors import UserError
 from sweep.listing import size
@@ -28,8 +27,10 @@ from sweep.store.same_data import data_faults, node_fault, recorded_data
 from sweep.studies.model import Study
 from sweep.trials.cells import stored_trials
 from sweep.trials.disk import planned_bytes
-from trainers import data, registry
+from sweep.work.node_check import SPARE_BYTES, versions_here
+from trainers import data
 from trainers.assembly import data_sha256
+from trainers.plugins import registry
 from trainers.wrapper import Wrapper
 
 WAIT_SECONDS = 300.0  # cold nodes of a large cluster take minutes to load our code
@@ -38,21 +39,22 @@ RACERS, RACES = 8, 3
 
 @dataclass
 class NodeFacts:
-    """What a node says of itself."""
+    """A node's report about itself."""
 
     node: str
     versions: dict[str, str] = field(default_factory=dict)
-    store: str | None = None  # what is wrong with the store there
-    data: str | None = None  # what is wrong with the data there
+    store: str | None = None  # the fault of the store there, if any
+    data: str | None = None  # the fault of the data there, if any
     sha256: dict[str, str] = field(default_factory=dict)  # of the data there, by name
     gpus: GpuFacts = GpuFacts()
 
 
 class Checked(NamedTuple):
-    """What the driver goes on with."""
+    """Facts that the driver needs after the check."""
 
-    notes: list[str]  # worth knowing
+    notes: list[str]  # for the user
     data: dict[str, str]  # SHA-256 of the study's data, the same on every node
+    versions: dict[str, str]  # of the packages that every node must have
 
 
 def check(
@@ -64,11 +66,18 @@ def check(
     seconds: float = WAIT_SECONDS,
     scales: bool = False,
 ) -> Checked:
-    """Raises one UserError with everything that is wrong. Ray must be up.
+    """Check the cluster, the store, the data and the disk. Ray must be running.
 
-    Nodes have so many seconds to answer. Where a cluster scales, the node that is needed may not be there yet.
+    Args:
+        seconds: Time that nodes have to answer.
+        scales: The cluster adds nodes, so that a suitable one may still be missing.
+
+    Raises:
+        UserError: With all faults at once.
     """
-    faults = [] if scales else resource_faults(resources, [node["Resources"] for node in nodes()])
+    faults = []
+    for wanted_resources in {resources, *resources_by_piece(study, resources).values()} if not scales else ():
+        faults += resource_faults(wanted_resources, [node["Resources"] for node in nodes()])
     mark = f"{layout.PREFLIGHT}/{uuid.uuid4().hex}"
     try:
         store.write(mark, b"driver")
@@ -93,11 +102,13 @@ def check(
     faults += disk_faults(study, store, slots(resources))
     if faults:
         raise UserError("this sweep cannot start:\n" + "\n".join(f"  {fault}" for fault in faults))
-    return Checked([f"node {facts.node}: {line}" for facts in found for line in facts.gpus.lines()], here.sha256)
+    return Checked(
+        [f"node {facts.node}: {line}" for facts in found for line in facts.gpus.lines()], here.sha256, here.versions
+    )
 
 
 def resource_faults(resources: TrialResources, available: Sequence[dict[str, float]]) -> list[str]:
-    """Ray would keep a trial that fits nowhere waiting for ever."""
+    """Return a fault if a trial fits on no node: Ray would keep it waiting forever."""
     if any(resources.fits(node) for node in available):
         return []
     counts = [
@@ -146,7 +157,7 @@ def disk_faults(study: Study, store: Store, at_once: int) -> list[str]:
 
 
 def wrappers_of(study: Study) -> list[Wrapper]:
-    """Those of the study's methods that need files."""
+    """Return the wrappers of the study's methods that need files."""
     configs = [study.config(label) for label in study.labels]
     return [wrapper for config in configs for wrapper in config.wrappers.values() if wrapper.needs_files]
 
@@ -162,14 +173,17 @@ def probe(
     gpus: float = 0.0,
     download: bool = False,
 ) -> NodeFacts:
-    """Looks at the node that runs it, and so many GPUs. Only the driver downloads: two nodes may share the folder."""
+    """Check the node on which this runs, and its GPUs if it should have any.
+
+    Only the driver downloads data, because two nodes may share the folder.
+    """
     facts = NodeFacts(platform.node(), versions_here())
     facts.store = _store_fault(store_uri, mark)
     if gpus:
         facts.gpus = examine_gpus(gpus)
     try:
         registry.load_sources(plugins or {})
-    except ValueError as fault:  # a file of the user's that is absent here, or another one
+    except ValueError as fault:  # a file of the user's is missing here, or differs
         facts.data = str(fault)
         return facts
     try:
@@ -200,7 +214,7 @@ def _replies(store: Store, mark: str, found: Sequence[NodeFacts]) -> str | None:
 
 
 def create_fault(store: Store, mark: str) -> str | None:
-    """Two drivers would do the same work in a store that lets both create one file."""
+    """Return a fault if the store lets several writers create one file: drivers would repeat each other's work."""
     for race in range(RACES):
         path, start = f"{mark}.race{race}", threading.Barrier(RACERS)
 
@@ -225,7 +239,7 @@ def _own_node() -> dict[str, Any] | None:
 
 
 def _others(question: Sequence[Any], seconds: float, *, gpus: bool) -> list[NodeFacts]:
-    """The same question to all other nodes at once."""
+    """Probe all other nodes at once."""
     own = ray.get_runtime_context().get_node_id()
     asked: dict[Any, str] = {}
     for node in nodes():

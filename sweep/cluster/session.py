@@ -1,4 +1,4 @@
-"""Starting Ray for a sweep: this machine alone and on loopback, or an existing cluster that gets our code."""
+"""Ray sessions for a sweep: a private one on this machine's loopback, or an existing cluster that receives our code."""
 
 from __future__ import annotations
 
@@ -18,102 +18,69 @@ from sweep.errors import SweepEnded, UserError
 
 PACKAGES = ("sweep", "trainers", "search_spaces", "reports")
 ADDRESS = re.compile(r"(ray://)?([\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}")
-OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go by the store
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": nodes have the address 127.0.0.1, and no other machine can join
-IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in what was submitted through its Jobs API
+OBJECT_STORE_BYTES = 200 * 1024**2  # nothing large travels through Ray: weights and records go through the store
+IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray in programs that were submitted through its Jobs API
 
 
 @contextlib.contextmanager
 def connected(
-    address: str | None, *, verbose: bool = False, stopping: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Ray is up inside. Without an address a private one is started: no dashboard, loopback only."""
+    address: str | None, *, verbose: bool = False, dashboard: bool = False, stopping: Callable[[], bool] = lambda: False
+) -> Iterator[str]:
+    """Connect to Ray for the block. Without an address, start a private Ray on loopback only.
+
+    Yields:
+        A line on how to reach its dashboard, empty without one.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # By itself Ray aborts the process a minute after the head's death; the sweep ends in its own words before that.
+    # By default, Ray aborts the process a minute after the head's death; the sweep reports it and ends before that.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "180")
-    # During a cut of the network a worker may give up a connection, and by itself the driver asks after five minutes.
-    # Ask no more than once a minute: processes of a cluster that was started without this setting take that for abuse
-    # and end the driver's calls ("too many pings").
+    # During a network cut, a worker may drop a connection, and by default the driver pings only after five minutes.
+    # Never ping more than once a minute: cluster processes started without this setting take that for abuse and end
+    # the driver's calls ("too many pings").
     os.environ.setdefault("RAY_grpc_client_keepalive_time_ms", "75000")
     os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
+    shown, token = "", ""
     if address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
-        # A secret for this session alone; by itself Ray would write one that everybody can read to ~/.ray.
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        # A secret for this session alone. By default, Ray would write one to ~/.ray that everybody can read.
+        token = os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
+
+    from sweep.cluster.compat import loopback_only, own_signals, read_secrets_anew
 
     if ray.is_initialized():
         raise UserError(
             "Ray is already running in this program, and a sweep starts or joins a Ray of its own: "
             "call ray.shutdown() first, or run the sweep in another process"
         )
-    _read_secrets_anew()
+    read_secrets_anew()
     options: dict[str, Any] = {
         "log_to_driver": verbose,
         "logging_level": logging.WARNING if verbose else logging.ERROR,
         "configure_logging": True,
     }
     with loopback_only() if address is None else contextlib.nullcontext():
-        with _own_signals():
+        with own_signals():
             if address is None:
-                _start(options, stopping)
+                started = _start(options | _dashboard(dashboard), stopping)
+                shown = _reachable(started.dashboard_url, token) if dashboard else ""
             else:
                 _join(address, options)
         try:
             with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(WithoutRaylet(sys.stdout)):
-                yield
+                yield shown
         finally:
             ray.shutdown()
-
-
-@contextlib.contextmanager
-def loopback_only() -> Iterator[None]:
-    """Make a Ray that is started inside listen on loopback only, whatever the environment says.
-
-    Ray reads the variable once, when it is imported, and a notebook or one of our own modules may have imported it long
-    before: the constant that it read is set as well. The variable is for Ray's processes, which inherit it. Restore
-    both afterwards: with them this program, and a `ray start` that it calls, could not be part of a cluster.
-    """
-    from ray._private import ray_constants
-
-    before, clusters = os.environ.get(LOOPBACK), ray_constants.ENABLE_RAY_CLUSTER
-    os.environ[LOOPBACK], ray_constants.ENABLE_RAY_CLUSTER = "0", False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
-        if before is None:
-            del os.environ[LOOPBACK]
-        else:
-            os.environ[LOOPBACK] = before
-
-
-def _read_secrets_anew() -> None:
-    """A process in which a Ray ran before, such as a notebook's, would show the next one that one's token, or none."""
-    import ray
-
-    inner: Any = ray._raylet
-    with contextlib.suppress(AttributeError):  # neither is part of Ray's documented interface
-        inner.Config.initialize("")
-        inner.AuthenticationTokenLoader.instance().reset_cache()
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """While Ray starts its handler of SIGTERM would raise SystemExit wherever Python then is, and an exception that
-    meets a fork or a destructor is printed and lost."""
-    from ray._private import utils
-
-    handler = utils.set_sigterm_handler
-    utils.set_sigterm_handler = lambda _: None
-    try:
-        yield
-    finally:
-        utils.set_sigterm_handler = handler
+            if token:  # the next session gets a secret of its own
+                for name in [name for name in os.environ if name.startswith("RAY_AUTH_")]:
+                    del os.environ[name]
 
 
 class WithoutRaylet(io.TextIOBase):
-    """Standard output without what Ray's listener prints: "(raylet) A worker died…" amid the display, whatever
-    `log_to_driver` says. A trial that fails for good is reported by the sweep itself."""
+    """Standard output without the lines of Ray's listener thread.
+
+    The listener prints "(raylet) A worker died…" into the display, whatever `log_to_driver` says. The sweep itself
+    reports trials that fail for good.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -133,19 +100,30 @@ class WithoutRaylet(io.TextIOBase):
         return int(self._stream.fileno())
 
 
-def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
-    """A loaded machine can be too slow for Ray's own limits, and what a kill left may be in the way: two tries."""
+def _dashboard(wanted: bool) -> dict[str, Any]:
+    return {"include_dashboard": wanted} | ({"dashboard_host": "127.0.0.1"} if wanted else {})
+
+
+def _reachable(url: str, token: str) -> str:
+    """Return a line on how to reach the dashboard. A token that the user has set must not appear in any log."""
+    return f"Ray's dashboard: http://{url}" + (f" (when it asks for a token: {token})" if token else "")
+
+
+def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> Any:
+    """Start a private Ray and return its context.
+
+    Try twice: a loaded machine can be too slow for Ray's own limits, and remains of a killed session may be in the way.
+    """
     import ray
 
     for attempt in (1, 2):
         before = set(_processes())
         try:
-            ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **options)
-            return
-        except Exception as fault:  # Ray has a dozen types for this
+            return ray.init(address="local", object_store_memory=OBJECT_STORE_BYTES, **options)
+        except Exception as fault:  # Ray raises a dozen types for this
             ray.shutdown()
             for process in _processes():
-                if process not in before:  # of a start that failed Ray itself ends these when we end
+                if process not in before:  # after a failed start, Ray itself ends these only when this process ends
                     with contextlib.suppress(Exception):
                         process.kill()
             if stopping():
@@ -158,17 +136,18 @@ def _start(options: dict[str, Any], stopping: Callable[[], bool]) -> None:
                     "Ray's own logs are in /tmp/ray/session_latest/logs; the same command tries again"
                 ) from None
             print(f"Ray did not start ({_first_line(fault)}); trying once more", file=sys.stderr, flush=True)
+    return None
 
 
 def _processes() -> list[Any]:
-    """All below this process, those of others aside: a worker of Ray's is a child of its raylet."""
+    """Return all descendants of this process. They include Ray's workers, which are children of its raylet."""
     import psutil  # type: ignore[import-untyped]  # Ray's own copy
 
     return list(psutil.Process().children(recursive=True))
 
 
 def check_address(address: str) -> None:
-    """Raise UserError for what cannot be the address of a cluster."""
+    """Raise UserError if this cannot be the address of a cluster."""
     if address.startswith(("http://", "https://")):
         raise UserError(
             f"--address {address} is a dashboard; use 'python -m sweep.submit --address {address}', or host:6379"
@@ -186,7 +165,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
         environment["py_modules"] = [str(Path(__file__).resolve().parents[2] / name) for name in PACKAGES]
         environment["excludes"] = ["**/__pycache__"]
     else:
-        environment = {}  # the job brought the code along
+        environment = {}  # the job brought the code with it
     try:
         ray.init(address=address, runtime_env=environment, **options)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as fault:

@@ -1,1 +1,1 @@
-"""Attacks on trained models, in small pieces that any process can do."""
+"""Attacks on trained models, split into small pieces that any process can compute."""

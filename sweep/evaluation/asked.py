@@ -1,4 +1,4 @@
-"""Which evaluations and diagnoses a cell of a study needs. Loads no torch."""
+"""The evaluations and diagnoses that a study cell needs. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.studies.model import Study
 from sweep.trials.cells import Cell, diagnosed_checkpoints, evaluated_checkpoints, evaluation_attacks
-from trainers import registry
 from trainers.attack import EvaluationAttack
 from trainers.attacks import from_record
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
+from trainers.plugins import registry
 from trainers.values import NormName
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One record to be: an attack on a checkpoint. `trial` names the trial, or weights from elsewhere."""
+    """An attack on one checkpoint, whose result becomes one record. `trial` names a trial or external weights."""
 
     trial: str
     checkpoint: str
@@ -30,10 +30,10 @@ class Evaluation:
     images: int
     shards: int = 1
     batch_size: int = 256
-    counterexamples: bool = True  # kept for whoever wants to check the verdicts
+    counterexamples: bool = True  # saved, so that the verdicts can be verified
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """An attack of a plug-in travels with its file's text: the process that it is sent to has not loaded that."""
+        """Pickle a plug-in's attack together with its source, which the receiving process has not loaded."""
         attack = self.attack.model_dump(mode="json", exclude_none=True)
         source = registry.sources().get(self.attack.kind) if self.attack.plugin else None
         rest = (self.images, self.shards, self.batch_size, self.counterexamples)
@@ -48,19 +48,24 @@ class Evaluation:
         return layout.evaluation_record(self.trial, self.checkpoint, self.attack.id)
 
     @property
+    def lease(self) -> str:
+        """Return the name of the evaluation's lease, which is also the prefix of its chunks' leases."""
+        return self.folder.replace("/", "-")
+
+    @property
     def images_used(self) -> slice:
-        """Of the test set."""
+        """Return the evaluated images as a slice of the test set."""
         first = self.attack.images[0] if self.attack.images else 0
         return slice(first, first + self.images)
 
     @cached_property
     def cost(self) -> float:
-        """In the same unit as that of trainings."""
+        """Return the estimated cost in image passes, the unit of `training_cost`."""
         return self.images * self.attack.cost
 
     @property
     def piece(self) -> int:
-        """How many images are computed and saved together; for AutoAttack its batch, which is part of the attack."""
+        """Return the number of images computed and saved together; AutoAttack sets its own batch size."""
         return self.attack.batch_size or self.batch_size
 
 
@@ -80,7 +85,7 @@ def evaluation(
     batch_size: int = 256,
     counterexamples: bool = True,
 ) -> Evaluation:
-    """Refused where the attack's images are not among the test images."""
+    """Return the evaluation of a checkpoint; raise a UserError if the attack's images exceed the test set."""
     first, last = attack.images or (0, test_images)
     if not 0 <= first < last <= test_images:
         raise UserError(
@@ -113,7 +118,7 @@ def evaluations_of(study: Study, cell: Cell) -> list[Evaluation]:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Margins, gradient norms and the rest of one checkpoint; `images` takes only the first n of each part."""
+    """Margins, gradient norms and other measures of one checkpoint; `images` limits both parts to their first n."""
 
     trial: str
     checkpoint: str
@@ -137,5 +142,8 @@ def diagnoses_of(study: Study, cell: Cell) -> list[Diagnosis]:
 
 
 def stored_results(store: Store) -> set[str]:
-    """Two listings instead of a question about every file: a remote store answers one in some ten milliseconds."""
+    """Return the paths of all evaluation and diagnostics files.
+
+    Two listings replace a lookup per file, each of which takes some ten milliseconds in a remote store.
+    """
     return {*store.record_paths(EvaluationRecord), *store.paths(layout.DIAGNOSTICS)}

@@ -1,4 +1,4 @@
-"""A trial's checkpoint as a model that can be attacked, with the images of its data set."""
+"""Trial checkpoints, loaded as models ready to be attacked, with the images of their data sets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
 from sweep.store.same_data import data_fault
 from trainers import assembly, data
+from trainers.attacks.scoring.scorer import ready
 from trainers.data.bundle import DataBundle
-from trainers.evaluate import ready
 
 
 @functools.lru_cache(maxsize=2)
 def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tuple[Any, TrialRecord]:
-    """The model of a trial's checkpoint, kept for the next piece of work of the same process."""
+    """Load the model of a trial's checkpoint, cached for the next piece of work in the same process."""
     store = open_store(store_uri)
     record = store.trial_record(trial)
     if record is None:
@@ -38,7 +38,7 @@ def trial_model(store_uri: str, trial: str, checkpoint: str, device: str) -> tup
 
 
 def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:
-    """The tensors of a trial's checkpoint, if the file is the one that its record describes."""
+    """Load the tensors of a checkpoint; raise a UserError if the file does not match the checksum in its record."""
     content = store.read(path)
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
@@ -50,23 +50,23 @@ def _checked_weights(store: Store, path: str, expected: str) -> dict[str, Any]:
 
 
 def trial_parts(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
-    """The model, the test images and their labels."""
+    """Return the model, the test images and their labels."""
     model, record = trial_model(store_uri, trial, checkpoint, device)
     bundle = trial_data(record, data_dir).limited(record.config.train_images, record.config.test_images)
     return model, bundle.test_images, bundle.test_labels
 
 
 def trial_data_sha256(store_uri: str, trial: str, checkpoint: str, data_dir: str | None, device: str) -> dict[str, str]:
-    """The SHA-256 of the data set that the images come from, by its name."""
+    """Return the SHA-256 of the trial's data set, by the name of the data set."""
     _, record = trial_model(store_uri, trial, checkpoint, device)
     return {record.config.dataset: trial_data(record, data_dir).sha256}
 
 
 def trial_data(record: TrialRecord, data_dir: str | None) -> DataBundle:
-    """The whole data set of a trial, if it is the one that the trial was trained on."""
+    """Load the full data set of a trial; raise a UserError if the trial was trained on other data."""
     name = record.config.dataset
     bundle = data_set(name, data_dir)
-    expected = record.data.get(name, bundle.sha256)  # older records do not say
+    expected = record.data.get(name, bundle.sha256)  # older records lack it
     if bundle.sha256 != expected:
         whose, differing = f"trial {layout.short(record.trial)} was trained on", (expected, bundle.sha256)
         raise UserError(data_fault(name, data_dir, whose, differing, "train again in a new store"))

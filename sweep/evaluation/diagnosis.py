@@ -1,4 +1,4 @@
-"""A trial's diagnostics, computed once and kept in the store: a record, and arrays with a value for each image."""
+"""Diagnostics of a trial, computed once and stored as a record and arrays with one value per image."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sweep.evaluation.checkpoints import trial_data, trial_model
 from sweep.store.base import Store
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.trials.provenance import made_here
-from trainers.diagnostics import diagnose
+from trainers.measures.diagnostics import diagnose
 from trainers.values import as_float
 
 
 def stored_diagnosis(store: Store, wanted: Diagnosis) -> DiagnosticsRecord | None:
-    """The record, if it and its arrays are what they were when they were written."""
+    """Return the stored record if it and its arrays are intact, otherwise None."""
     record = store.usable(DiagnosticsRecord, wanted.record)
     if record is None or not store.exists(record.arrays_path):
         return None
@@ -29,7 +29,7 @@ def stored_diagnosis(store: Store, wanted: Diagnosis) -> DiagnosticsRecord | Non
 def diagnose_trial(
     store: Store, wanted: Diagnosis, data_dir: str | None, *, device: str = "cpu", commit: str | None = None
 ) -> DiagnosticsRecord:
-    """The stored diagnostics, computed if absent or broken."""
+    """Return the stored diagnostics; compute and store them if they are missing or broken."""
     known = stored_diagnosis(store, wanted)
     if known is not None:
         return known
@@ -57,7 +57,7 @@ def diagnose_trial(
         wall_seconds=time.perf_counter() - started,
         **made_here({config.dataset: whole.sha256}, model.evaluated_in),
     )
-    # The record comes last: a reader that finds it finds the arrays too.
+    # The record is written last, so that its arrays always exist.
     store.write(record.arrays_path, packed.getvalue())
     store.write_record(record)
     return record

@@ -1,4 +1,4 @@
-"""Weights from elsewhere: read without running code, fitted to a network, every difference a message."""
+"""External weights: loaded without running code and fitted to a network, with a message for every mismatch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from torch import nn
 
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
-from trainers import models, user_file
+from trainers import models
+from trainers.attacks.scoring.scorer import ready
 from trainers.data import dataset_facts
-from trainers.evaluate import ready
 from trainers.network import Architecture
-from trainers.own.code import Code
+from trainers.plugins import user_file
+from trainers.plugins.own.code import Code
 
 _WRAPPINGS = ("state_dict", "model", "net", "model_state_dict")
 _FACTORIES: dict[str, tuple[bytes, Code, Any]] = {}
@@ -32,24 +33,24 @@ _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 @dataclass(frozen=True)
 class Outside:
-    """Weights that no trial of the store made: a file, the network's name or `factory.py:function`, the data set."""
+    """Weights from outside of the store: their file, the network's name or `factory.py:function`, and the data set."""
 
     path: str
     model: str
     dataset: str
     standardize: bool = True
-    digest: str = ""  # of all that makes it: what is kept of one is not taken for another after a change of a file
+    digest: str = ""  # hash of everything that defines the model, so that caches miss after a file changes
 
 
 @functools.lru_cache(maxsize=1)
 def outside_parts(outside: Outside, data_dir: str | None, device: str) -> tuple[Any, Any, Any]:
-    """The same for weights from elsewhere."""
+    """Return the model, the test images and their labels for external weights; the last result is cached."""
     bundle = data_set(outside.dataset, data_dir)
     return ready(load_outside(outside), device), bundle.test_images, bundle.test_labels
 
 
 def load_outside(outside: Outside) -> Any:
-    """The network with the file's weights; every difference in names or shapes is a message, not a traceback."""
+    """Build the network with the file's weights; raise a UserError that lists differing names and shapes."""
     model = _network(outside)
     weights = _without_wrappings(read_weights(Path(outside.path)), set(model.state_dict()))
     _check_fit(weights, model.state_dict(), outside)
@@ -58,7 +59,7 @@ def load_outside(outside: Outside) -> Any:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """The tensors of a safetensors file or of a PyTorch state dict. A pickle that would run code is refused."""
+    """Read the tensors of a safetensors file or a PyTorch state dict. Refuse pickles that would run code."""
 
     if not path.is_file():
         raise UserError(f"checkpoint {path} does not exist")
@@ -69,9 +70,9 @@ def read_weights(path: Path) -> dict[str, Any]:
             raise UserError(f"{path} is not a safetensors file: {fault}") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols; what cannot be loaded safely is refused below
+            warnings.simplefilter("ignore")  # on pickle protocols; unsafe files are refused below
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as fault:  # a dozen types, by the kind of garbage; torch's own text advises to run the code
+    except Exception as fault:  # many types occur; torch's own message advises running the code
         named = re.search(r"GLOBAL (\S+)", str(fault))
         reason = f"it calls {named[1]}" if named else type(fault).__name__
         raise UserError(
@@ -108,7 +109,10 @@ def _network(outside: Outside) -> Any:
 
 
 def _made_by_factory(text: str, *given: Any) -> Any:
-    """The user's own network: an Architecture, or a function of as many of (classes, shape, mean, std) as it takes."""
+    """Build a user's network from an Architecture or a function, passing as many of the given values as it takes.
+
+    The values are classes, shape, mean and std, in this order.
+    """
     code, found = _factory(text)
     function = found.build if isinstance(found, Architecture) else found
     try:
@@ -122,7 +126,7 @@ def _made_by_factory(text: str, *given: Any) -> Any:
 
 
 def _factory(text: str) -> tuple[Code, Any]:
-    """The file and what it calls by the name of `factory.py:function`."""
+    """Load the code of `factory.py:function` and the object of that name, cached until one of its files changes."""
     path, _, name = text.rpartition(":")
     file, where = Path(os.path.expanduser(path)), f"model factory {path}"
     content = user_file.read(file, where)
@@ -134,14 +138,14 @@ def _factory(text: str) -> tuple[Code, Any]:
 
 
 def factory_sha256(outside: Outside) -> str:
-    """The hash of the factory's file, with the local modules that it imports and the files that it opens."""
+    """Return the hash of the factory's file, the local modules that it imports and the files that it opens."""
     _network(outside)
     content, code, _ = _FACTORIES[outside.model]
     return code.sha256(hashlib.sha256(content).hexdigest())
 
 
 def _without_wrappings(weights: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
-    """Names without the prefix that DataParallel and the like put before all of them, where only that differs."""
+    """Strip a prefix such as DataParallel's from all names, unless some names already match the network."""
     for prefix in _PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights) and not wanted & set(weights):
             weights = {name.removeprefix(prefix): value for name, value in weights.items()}
@@ -149,7 +153,7 @@ def _without_wrappings(weights: dict[str, Any], wanted: set[str]) -> dict[str, A
 
 
 def _check_fit(weights: dict[str, Any], expected: dict[str, Any], outside: Outside) -> None:
-    # Standardisation and batch counts are not weights: files from elsewhere may lack them.
+    # Standardisation and batch counts are not weights, so external files may lack them.
     optional = {name for name in expected if name in ("mean", "std") or name.endswith("num_batches_tracked")}
     missing = sorted(set(expected) - set(weights) - optional)
     extra = sorted(set(weights) - set(expected))

@@ -1,9 +1,8 @@
-"""How far an evaluation is: its shards in the store, followed phase by phase, and the record that they become."""
+"""Progress of an evaluation: its shards in the store, phase by phase, and the record made from them."""
 
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterable
 from hashlib import sha256
 
@@ -14,12 +13,12 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.evaluation import EvaluationRecord, KeptFile, ShardRecord
 from sweep.store.verdicts import pack, pack_distances, unpack, unpack_distances
-from trainers.counterexample_file import Counterexamples, decoded, joined
-from trainers.perturbation.autoattack import joined_warnings, square_warning
+from trainers.attacks.perturbation.autoattack import joined_warnings, square_warning
+from trainers.attacks.scoring.counterexample_file import Counterexamples, decoded, joined
 
 
 class EvaluationProgress:
-    """`paths` are the files below the evaluation's folder, where somebody knows them already."""
+    """Progress of one evaluation. Pass `paths`, the files in its folder, if they have been listed already."""
 
     def __init__(self, store: Store, evaluation: Evaluation, paths: Iterable[str] | None = None) -> None:
         self.store, self.evaluation = store, evaluation
@@ -28,24 +27,24 @@ class EvaluationProgress:
         self.distances: np.ndarray | None = None
         self.after: dict[str, np.ndarray] = {}
         self.finished: list[ShardRecord] = []
-        self.unproven = False  # whether an image fell in a shard that kept no counterexamples
+        self.unproven = False  # True unless the shards hold exactly one counterexample for each fooled image
         self._known: dict[str, ShardRecord] = {}  # by path
         self.look(paths)
 
     def look(self, paths: Iterable[str] | None = None) -> None:
-        """What the store has by now; phases that were read stay read, however often one looks."""
+        """Refresh the list of shards from the store; phases that are finished are not read again."""
         there = self.store.paths(self.evaluation.folder) if paths is None else paths
         self.paths = [path for path in there if layout.kind_at(path) == ShardRecord.kind]
 
     def add(self, shards: Iterable[ShardRecord]) -> None:
-        """What whoever computed it has stored, and says: nothing of it is read again."""
+        """Add shards that this process computed and stored, so that they need not be read."""
         for shard in shards:
             self._known[shard.path] = shard
             if shard.path not in self.paths:
                 self.paths.append(shard.path)
 
     def shards(self, phase: str) -> list[ShardRecord]:
-        """The phase's shards by position. A broken one counts as not there, and is computed and written again."""
+        """Return the phase's shards by position. Broken shards count as missing, so they are computed again."""
         found = []
         for path in self.paths:
             name = layout.shard_name(path)
@@ -55,50 +54,50 @@ class EvaluationProgress:
                 self._known[path] = shard
             if path in self._known:
                 found.append(self._known[path])
-        return sorted(found, key=lambda shard: (shard.first, shard.last))
+        return sorted(found, key=lambda shard: (shard.first, -shard.last))
 
-    def missing(self, phase: str, shards: int | None = None) -> list[tuple[int, int]]:
-        """The ranges without a shard, cut into about so many items; as many as the evaluation says unless given."""
-        count = int(self.alive.sum())
-        piece = self.evaluation.piece
-        length = piece * max(1, math.ceil(math.ceil(count / piece) / (shards or self.evaluation.shards)))
-        gaps, position = [], 0
-        for first, last in [*((shard.first, shard.last) for shard in self.shards(phase)), (count, count)]:
-            gaps += [(start, min(start + length, first)) for start in range(position, first, length)]
-            position = max(position, last)
-        return gaps
+    def missing(self, phase: str, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
+        """Return the ranges not covered by shards, among all images that reach the phase or those of one chunk."""
+        end = int(self.alive.sum()) if last is None else last
+        gaps, position = [], first
+        for shard in self.shards(phase):
+            if shard.first > position:
+                gaps.append((position, min(shard.first, end)))
+            position = max(position, shard.last)
+        if position < end:
+            gaps.append((position, end))
+        return [(begin, stop) for begin, stop in gaps if begin < stop]
 
     def finish(self, phase: str) -> None:
-        """Read a complete phase: who survives it."""
+        """Read a complete phase and update the surviving images."""
         if phase in self.after:
             return
-        where = np.flatnonzero(self.alive)
+        where, position = np.flatnonzero(self.alive), 0
         for shard in self.shards(phase):
-            images = where[shard.first : shard.last]
+            if shard.last <= position:
+                continue  # computed twice, by processes with different chunks
+            images, new = where[max(shard.first, position) : shard.last], slice(max(0, position - shard.first), None)
+            position, length = shard.last, shard.last - shard.first
             self.finished.append(shard)
-            right = unpack(shard.correct, len(images))
+            right = unpack(shard.correct, length)[new]
             self.alive[images] = right
             if shard.clean is not None:
                 if self.clean is None:
                     self.clean = np.zeros(self.evaluation.images, dtype=bool)
-                self.clean[images] = unpack(shard.clean, len(images))
+                self.clean[images] = unpack(shard.clean, length)[new]
             if shard.distances is not None:
                 if self.distances is None:
                     self.distances = np.full(self.evaluation.images, np.inf, dtype=np.float32)
-                self.distances[images] = unpack_distances(shard.distances, len(images))
+                self.distances[images] = unpack_distances(shard.distances, length)[new]
             fell = ~right if self.clean is None else self.clean[images] & ~right
-            self.unproven = self.unproven or (shard.counterexamples is None and bool(fell.any()))
+            self.unproven |= len(images) < length or (shard.counterexamples is None and bool(fell.any()))
         self.after[phase] = self.alive.copy()
 
     def survivors(self) -> np.ndarray:
         return np.flatnonzero(self.alive)
 
-    def reached_by(self, alive: str) -> None:
-        """Begin with the images that others found to be left, packed."""
-        self.alive = unpack(alive, self.evaluation.images)
-
     def counterexamples(self) -> tuple[KeptFile, bytes] | None:
-        """One file of all shards' counterexamples; None unless all of them kept theirs."""
+        """Return all shards' counterexamples as one file, or None if any shard lacks its own."""
         kept = [shard.counterexamples for shard in self.finished if shard.counterexamples is not None]
         if not kept or self.unproven or not self.evaluation.counterexamples:
             return None
@@ -108,7 +107,7 @@ class EvaluationProgress:
         return KeptFile(sha256=sha256(content).hexdigest(), bytes=len(content), count=len(found)), content
 
     def record(self) -> tuple[EvaluationRecord, bytes | None]:
-        """The verdicts of all images, when all phases are finished, and the counterexamples that belong to it."""
+        """Return the record of a finished evaluation and the content of its counterexample file, if any."""
         evaluation, attack = self.evaluation, self.evaluation.attack
         warnings = [warning for shard in self.finished for warning in shard.warnings]
         phases = {}
@@ -144,7 +143,7 @@ class EvaluationProgress:
 
 
 def as_text(parts: list[Counterexamples | None]) -> str | None:
-    """For a shard's record: None where some were not kept, empty where there are none."""
+    """Encode counterexamples for a shard's record: None if some were not saved, '' if there are none."""
     kept = [part for part in parts if part is not None]
     if len(kept) < len(parts):
         return None

@@ -1,4 +1,4 @@
-"""Evaluations checked by forward passes alone: what a record says, its counterexamples show or they do not."""
+"""Verification of evaluations by forward passes: a record's counterexamples confirm its verdicts or refute them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verdicts import unpack
 from sweep.trials.provenance import device_name, versions
 from trainers.attacks import display_name, from_record
-from trainers.counterexample_file import BrokenCounterexamples, Counterexamples, decoded
-from trainers.counterexamples import Judged, images_of, inside
-from trainers.evaluate import pixels
-from trainers.precision import used_precision
+from trainers.attacks.scoring.counterexample_file import BrokenCounterexamples, Counterexamples, decoded
+from trainers.attacks.scoring.counterexamples import Judged, images_of, inside
+from trainers.attacks.scoring.scorer import pixels
+from trainers.loop.precision import used_precision
 from trainers.values import NORM_NAMES, NormName, as_float, check_amount
 
-# By how much a logit margin may differ from the one that was recorded, as a share of the largest logit: on the same
-# processor and torch, on another of its kind, and where one of the two computed in tf32.
+# Tolerances for the difference of a logit margin from the recorded one, as a share of the largest logit: on the same
+# device and torch version, on another, and if either of the two used tf32.
 DRIFTS = (2e-5, 5e-4, 2e-2)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the check of one evaluation came to. `bound` is what is proven: at most so many images are robust."""
+    """Result of verifying one evaluation. `bound` is proven: at most this share of the images is robust."""
 
     record: str
     trial: str
@@ -40,8 +40,8 @@ class Proof:
     accuracy: float
     kept: int = 0
     confirmed: int = 0
-    near: int = 0  # of the confirmed: within rounding of the boundary
-    by_chance: int = 0  # wrong when clean and right when attacked: an attack without phases may count such as robust
+    near: int = 0  # confirmed ones within rounding of the decision boundary
+    by_chance: int = 0  # wrong when clean but right when attacked; an attack without phases may count these as robust
     bound: float | None = None
     faults: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def prove(store: Store, record: EvaluationRecord, model: Model | NotVerified | C
 
 
 def _own_contradictions(record: EvaluationRecord) -> Iterator[str]:
-    """Between the verdicts of one record; that its accuracy is theirs was checked when it was read."""
+    """Yield contradictions between the verdicts of one record; its accuracy was checked when it was read."""
     alive = unpack(record.clean, record.images) if record.clean is not None else np.ones(record.images, bool)
     components = record.attack.get("components")
     named = [one for one in components if isinstance(one, str)] if isinstance(components, list | tuple) else []
@@ -175,7 +175,10 @@ class _Check:
             )
 
     def _confirmed(self, found: Counterexamples, fell: np.ndarray) -> tuple[np.ndarray, int]:
-        """Positions of the images whose counterexample holds, and how many of these lie within rounding."""
+        """Return the positions of images with a valid counterexample, and how many of these are within rounding.
+
+        Adds a fault for every kind of mismatch.
+        """
         where = found.indices.astype(np.int64)
         shown = np.zeros(self.record.images, bool)
         shown[where] = True
@@ -215,7 +218,7 @@ class _Check:
 
 
 def ball_of(record: EvaluationRecord) -> tuple[NormName, float]:
-    """Read from the record without asking the attack's own class, which may be a plug-in's."""
+    """Return norm and radius of an evaluation, without its attack's class, which may be a plug-in's."""
     norm = next((name for name in NORM_NAMES if name == record.attack.get("norm", "linf")), None)
     try:
         radius = as_float(check_amount(record.attack.get("epsilon")))
@@ -235,7 +238,10 @@ def window_of(record: EvaluationRecord, present: int) -> tuple[int, int]:
 
 
 def counterexamples_of(store: Store, record: EvaluationRecord, values: int) -> Counterexamples:
-    """Of a record that names some, for images of so many values."""
+    """Read the counterexamples of an evaluation; `values` is the number of values per image.
+
+    Raises NotVerified if the file is missing, and Contradiction if it is damaged.
+    """
     path, kept = record.counterexamples_path, record.counterexamples
     fault = store.file_fault(path, kept.sha256 if kept else None)
     if fault == ABSENT:

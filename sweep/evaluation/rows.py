@@ -1,4 +1,4 @@
-"""A model from elsewhere as a row of a study: attacked as the study's own trials are, and shown beside them."""
+"""Additional rows of a study: other models, attacked like the study's own trials and shown beside them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sweep.studies.model import Study
 from sweep.trials.cells import evaluation_attacks
 from sweep.trials.provenance import made_here
 from trainers.attack import EvaluationAttack
-from trainers.spelling import nearest
+from trainers.plugins.spelling import nearest
 
 
 @dataclass(frozen=True)
 class Row:
-    """Where a model is to stand."""
+    """The study and label under which a model is shown."""
 
     manifest: Manifest
     study: Study
@@ -31,7 +31,7 @@ class Row:
     display: str
 
     def attacks(self, names: Sequence[str] | None) -> list[EvaluationAttack]:
-        """These, or those of the study, as it attacks its own trials: in its ball, on the same images."""
+        """Return the named attacks, or the study's if None, in the study's norm and radius and on its images."""
         study, limit = self.study, self.study.test_images
         if names is not None:
             evaluation = study.evaluation.model_copy(update={"attacks": tuple(names), "suite": None})
@@ -42,7 +42,7 @@ class Row:
         return [one if one.images else one.model_copy(update={"images": (0, limit)}) for one in found]
 
     def check(self, store: Store, subject: Subject) -> None:
-        """A trial's checkpoint must be one that the study's tables show, the images those of the study's trials."""
+        """Raise a UserError unless the study shows this checkpoint and its trials use the same images."""
         labels = [cell.label for cell in self.manifest.cells]
         shown = {name for label in labels for name in self.manifest.checkpoints(label)} or {self.manifest.checkpoint}
         if subject.outside is None and subject.checkpoint not in shown:
@@ -70,7 +70,7 @@ class Row:
 
 
 def wanted_row(store: Store, options: EvaluateOptions) -> Row | None:
-    """None where no study was named; every mistake before anything is computed."""
+    """Return the row that the options ask for, or None if they name no study; raise a UserError for invalid options."""
     if options.study is None and options.display is None:
         return None
     if options.study is None or not (options.display or "").strip():
@@ -78,7 +78,7 @@ def wanted_row(store: Store, options: EvaluateOptions) -> Row | None:
     display = str(options.display).strip()
     manifest = _manifest(store, options.study)
     try:
-        # What it ran on does not matter here, and is written in another way than it is read.
+        # Resources do not matter here, and their stored form is not valid input.
         study = Study.model_validate({key: value for key, value in manifest.study.items() if key != "resources"})
     except ValidationError:
         raise UserError(
@@ -93,7 +93,7 @@ def wanted_row(store: Store, options: EvaluateOptions) -> Row | None:
 
 
 def _manifest(store: Store, name: str) -> Manifest:
-    """By the study's name, or by the file that it came from."""
+    """Return a manifest by the name or the file of its study."""
     known = store.manifests(lambda fault: None)
     text = re.sub(r"\.ya?ml$", "", name.rpartition("/")[2])
     found = known.get(name) or known.get(re.sub(r"[^\w-]", "_", text))

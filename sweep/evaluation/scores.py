@@ -1,4 +1,4 @@
-"""Scores of one model under attacks, computed in this process or a few of them, and shown."""
+"""Scores of one model under attacks, computed in one or several processes, and their printed form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,18 +17,22 @@ import torch
 from sweep.commands import spelled, store_words
 from sweep.errors import UserError
 from sweep.evaluation.asked import Evaluation
-from sweep.evaluation.items import Item, conclude, missing_images, open_items, run_item
+from sweep.evaluation.attack import BatchDone, attack, leased
 from sweep.evaluation.rows import Row, wanted_row
 from sweep.evaluation.subject import EvaluateOptions, Subject, check_options, find_subject
 from sweep.store.base import Store
 from sweep.store.opening import open_store
+from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.verdicts import unpack
-from trainers import registry, suites
 from trainers.attack import AttackSettings, EvaluationAttack
 from trainers.attacks.autoattack import COMPONENTS
+from trainers.attacks.scoring import suites
+from trainers.plugins import registry
 from trainers.values import NORM_DISPLAYS, as_float
 
 Say = Callable[[str], None]
+Tell = Callable[[BatchDone], None]
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between polls while other processes finish an attack
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Scores:
 
 
 def _corruption_lines(corrupted: list[Score]) -> list[str]:
-    """Means over the severities of each, and over all."""
+    """Return lines with the mean of each corruption over its severities, and the mean over all."""
     by_name: dict[str, list[Score]] = {}
     for score in corrupted:
         by_name.setdefault(score.attack.split("-")[1], []).append(score)
@@ -96,7 +100,7 @@ def _corruption_lines(corrupted: list[Score]) -> list[str]:
 
 
 def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
-    """What is stored already is not computed again; `say` hears how far the rest is."""
+    """Return the scores of a model. Stored evaluations are reused; `say` receives progress messages for the others."""
     check_options(options)
     row = wanted_row(store, options)
     if row is not None and options.dataset is None:
@@ -105,25 +109,24 @@ def scores(store: Store, options: EvaluateOptions, say: Say) -> Scores:
     if row is not None:
         row.check(store, subject)
     attacks = _attacks(options, subject, row)
-    evaluations = [subject.evaluation(attack, options) for attack in attacks]
+    evaluations = [subject.evaluation(wanted, options) for wanted in attacks]
     subject.check_data(store, evaluations)
-    for attack in attacks:
-        subject.parts_for(attack)  # files that it needs are missed before hours of attacks
+    for wanted in attacks:
+        subject.parts_for(wanted)  # fail on missing files before hours of attacks
     warnings = subject.warnings()
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
     found, worst = {}, None
     balls = _balls(options, attacks, row)
     for evaluation in evaluations:
-        attack = evaluation.attack
-        _compute(store, evaluation, subject, say)
-        record = conclude(store, evaluation)
-        if attack.kind == "clean" or attack.epsilon == balls.get(attack.norm):
+        computed = evaluation.attack
+        record = _compute(store, evaluation, subject, say)
+        if computed.kind == "clean" or computed.epsilon == balls.get(computed.norm):
             worst = record.survivors if worst is None else worst & record.survivors
-        found[attack.id] = Score(
-            attack=attack.name,
-            norm=attack.norm,
-            epsilon=attack.epsilon,
+        found[computed.id] = Score(
+            attack=computed.name,
+            norm=computed.norm,
+            epsilon=computed.epsilon,
             accuracy=record.accuracy,
             images=record.images,
             phases={phase: float(unpack(bits, record.images).mean()) for phase, bits in record.phases.items()},
@@ -181,14 +184,14 @@ def _names(options: EvaluateOptions) -> list[str] | None:
 
 
 def _balls(options: EvaluateOptions, attacks: list[EvaluationAttack], row: Row | None) -> dict[str, str]:
-    """The radius of each norm whose attacks count for the worst case: the one that was asked for, or the smallest."""
+    """Return the radius per norm that counts for the worst case: the requested one, or else the smallest."""
     asked: dict[str, str] = {str(norm): radius for norm, radius in options.balls.items()}
     if row is not None and options.epsilon is None:
         asked = {row.study.evaluation_norm: row.study.evaluation.epsilon}
     radii: dict[str, list[str]] = {}
-    for attack in attacks:
-        if attack.epsilon != "0":
-            radii.setdefault(attack.norm, []).append(attack.epsilon)
+    for wanted in attacks:
+        if wanted.epsilon != "0":
+            radii.setdefault(wanted.norm, []).append(wanted.epsilon)
     found = {norm: asked[norm] if asked.get(norm) in one else min(one, key=as_float) for norm, one in radii.items()}
     return found or asked
 
@@ -202,43 +205,45 @@ def _window(images: str | None) -> tuple[int, int] | None:
     return int(match[1] or 0), int(match[2])
 
 
-def _compute(store: Store, evaluation: Evaluation, subject: Subject, say: Say) -> None:
-    """What is missing, phase by phase, in as many processes as there are shards."""
-    while items := open_items(store, evaluation):
-        phase = f" {items[0].phase}" if items[0].phase else ""
-        count = sum(item.last - item.first for item in items)
-        started = time.monotonic()
-        for done in _computed(store, items, subject, evaluation.shards):
-            say(f"{evaluation.attack.name}{phase}: {done}/{count} images, {time.monotonic() - started:.0f} s")
+def _compute(store: Store, evaluation: Evaluation, subject: Subject, say: Say) -> EvaluationRecord:
+    """Compute the missing parts of an evaluation in one process per shard, and return its record."""
+    started = time.monotonic()
 
+    def tell(done: BatchDone) -> None:
+        phase = f" {done.phase}" if done.phase else ""
+        say(f"{evaluation.attack.name}{phase}: {done.images}/{done.count} images, {time.monotonic() - started:.0f} s")
 
-def _computed(store: Store, items: list[Item], subject: Subject, shards: int) -> Iterator[int]:
-    """Yields how many images are done, after every batch, or every few seconds when other processes work."""
-    if shards == 1 or len(items) == 1:
-        before = 0
-        for item in items:
-            for done in run_item(
-                store, item, *subject.parts_for(item.evaluation.attack), device=subject.device, data=subject.data()
-            ):
-                yield before + done
-            before += item.last - item.first
-        return
-    threads = max(1, (os.cpu_count() or 1) // shards)
+    if evaluation.shards == 1 or store.usable(EvaluationRecord, evaluation.record) is not None:
+        return _attack_until_done(store, evaluation, subject, tell)
+    threads = max(1, (os.cpu_count() or 1) // evaluation.shards)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
-        min(shards, len(items)), context, initializer=registry.load_sources, initargs=(registry.sources(),)
+        evaluation.shards - 1, context, initializer=registry.load_sources, initargs=(registry.sources(),)
     ) as pool:
-        waiting = {pool.submit(_compute_item, item, subject, threads) for item in items}
-        while waiting:
-            finished, waiting = concurrent.futures.wait(waiting, timeout=5)
-            for future in finished:
-                future.result()
-            yield sum(item.last - item.first - missing_images(store, item) for item in items)
+        others = [pool.submit(_attack_in_process, evaluation, subject, threads) for _ in range(evaluation.shards - 1)]
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            record = _attack_until_done(store, evaluation, subject, tell)
+        finally:
+            torch.set_num_threads(before)
+        for other in others:
+            other.result()
+    return record
 
 
-def _compute_item(item: Item, subject: Subject, threads: int) -> None:
-    """In a process of its own."""
+def _attack_until_done(store: Store, evaluation: Evaluation, subject: Subject, tell: Tell) -> EvaluationRecord:
+    """Compute chunks together with other processes until the record exists, and return it."""
+    parts, data = subject.parts_for(evaluation.attack), subject.data()
+    claim, pause = leased(store, evaluation), FIRST_PAUSE
+    while True:
+        record = attack(store, evaluation, parts, claim=claim, on_batch=tell, device=subject.device, data=data)
+        if record is not None:
+            return record
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _attack_in_process(evaluation: Evaluation, subject: Subject, threads: int) -> None:
     torch.set_num_threads(threads)
-    parts = subject.parts_for(item.evaluation.attack)
-    for _ in run_item(open_store(subject.store), item, *parts, device=subject.device, data=subject.data()):
-        pass
+    _attack_until_done(open_store(subject.store), evaluation, subject, lambda done: None)

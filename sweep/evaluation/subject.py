@@ -1,4 +1,4 @@
-"""What the evaluation command attacks, a trial of the store or weights from elsewhere, and what looks wrong with it."""
+"""The model that the evaluation command attacks, a stored trial or external weights, and warnings about it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sweep.store.records.evaluation import EvaluationRecord, ShardRecord
 from sweep.store.records.record import Provenance
 from sweep.store.same_data import data_fault
 from sweep.studies import own
-from trainers import registry
 from trainers.attack import EvaluationAttack
+from trainers.attacks.scoring.scorer import pixels
 from trainers.config import CHECKPOINTS, is_checkpoint
 from trainers.data import dataset_facts
-from trainers.evaluate import pixels
+from trainers.plugins import registry
 from trainers.values import NORM_NAMES, Amount, NormName, as_float
 
 EXAMPLES = {"linf": "8/255", "l2": "128/255", "l1": "12"}
@@ -36,7 +36,7 @@ EXAMPLES = {"linf": "8/255", "l2": "128/255", "l1": "12"}
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What the evaluation command was asked for."""
+    """Options of the evaluation command."""
 
     checkpoint: str
     model: str | None = None
@@ -52,13 +52,13 @@ class EvaluateOptions:
     device: str = "cpu"
     data_dir: str = "data"
     plugins: tuple[str, ...] = ()
-    study: str | None = None  # a row of its tables
+    study: str | None = None  # study whose tables get a row for the model
     display: str | None = None  # the row's name
     counterexamples: bool = True
 
     @property
     def balls(self) -> dict[NormName, str]:
-        """The radius in each norm."""
+        """Return the radius by norm; raise a UserError if the two options do not match."""
         norms = [part.strip() for part in (self.norm or "linf").split(",")]
         unknown = [name for name in norms if name not in NORM_NAMES]
         if unknown or len(set(norms)) < len(norms):
@@ -85,7 +85,7 @@ def _radius(norm: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: a trial's checkpoint, or weights from elsewhere under a name made of their content."""
+    """The evaluated model: a trial's checkpoint, or external weights under a name derived from their content."""
 
     name: str
     checkpoint: str
@@ -100,22 +100,25 @@ class Subject:
         return trial_parts(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
     def parts_for(self, attack: EvaluationAttack) -> tuple[Any, Any, Any]:
-        """With the images that the attack is about."""
+        """Return model, images and labels, with the images replaced if the attack brings its own."""
         model, images, labels = self.parts()
         (dataset,) = self.data()
         try:
             return model, attack.images_of(images, labels, dataset, self.data_dir), labels
-        except ValueError as fault:  # absent files among them
+        except ValueError as fault:  # among others, for missing files
             raise UserError(str(fault)) from None
 
     def data(self) -> dict[str, str]:
-        """The SHA-256 of the data set that the images come from, by its name."""
+        """Return the SHA-256 of the data set, by the name of the data set."""
         if self.outside is not None:
             return {self.outside.dataset: data_set(self.outside.dataset, self.data_dir).sha256}
         return trial_data_sha256(self.store, self.name, self.checkpoint, self.data_dir, self.device)
 
     def check_data(self, store: Store, wanted: Iterable[Evaluation]) -> None:
-        """What is stored of these evaluations must be about the same images; older records do not say."""
+        """Raise a UserError if stored results of these evaluations are based on other data.
+
+        Older records do not name their data and are accepted.
+        """
         for one in wanted:
             paths = store.record_paths(ShardRecord, one.folder)
             kept: list[Provenance] = [
@@ -144,7 +147,7 @@ class Subject:
         return int(model(pixels(images[:2], self.device)).shape[1])
 
     def warnings(self) -> list[str]:
-        """What makes an evaluation worthless without anyone noticing."""
+        """Return warnings about models that would silently invalidate an evaluation, such as random outputs."""
         model, images, labels = self.parts()
         batch = pixels(images[:64], self.device)
         with torch.no_grad():
@@ -174,7 +177,7 @@ class Subject:
 
 
 def check_device(device: str) -> None:
-    """Refused where it cannot be used, before anything is read."""
+    """Raise a UserError if the device cannot be used."""
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError) as fault:
@@ -217,7 +220,7 @@ def find_subject(store: Store, options: EvaluateOptions) -> Subject:
 
 
 def _digest(path: Path, outside: Outside) -> str:
-    """Of everything that can move a verdict: the weights, and what makes a network of them."""
+    """Return a hash of everything that can change a verdict: the weights, the network, the data set and numerics."""
     facts = {
         "model": outside.model,
         "dataset": outside.dataset,
@@ -229,7 +232,7 @@ def _digest(path: Path, outside: Outside) -> str:
         registry.record_build(outside.model, facts_of_images.classes, facts_of_images.shape)
         images = registry.sha256_of(registry.DATASETS, outside.dataset)
         network = registry.sha256_of(registry.NETWORKS, outside.model)
-    except ValueError as fault:  # an installed plug-in that does not load
+    except ValueError as fault:  # an installed plug-in that fails to load
         raise UserError(str(fault)) from None
     facts |= ({"images": images} if images else {}) | ({"network": network} if network else {})
     if ".py:" in outside.model:

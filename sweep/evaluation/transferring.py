@@ -1,4 +1,4 @@
-"""Every stored counterexample tried on every other model of the same data and ball, each of them once."""
+"""Transfer of stored counterexamples to all other models evaluated on the same data, norm and radius."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.transfer import Transfer, TransferRecord
 from sweep.store.verdicts import pack
 from sweep.trials.provenance import made_here
-from trainers.counterexamples import images_of, inside
-from trainers.evaluate import pixels
+from trainers.attacks.scoring.counterexamples import images_of, inside
+from trainers.attacks.scoring.scorer import pixels
 
 SAVE_SECONDS = 30.0
 Subject = tuple[str, str]  # trial and checkpoint
@@ -26,7 +26,7 @@ Subject = tuple[str, str]  # trial and checkpoint
 
 @dataclass
 class Ball:
-    """Evaluations of the same data in one norm and radius."""
+    """The evaluations on the same data in one norm and radius."""
 
     norm: str
     epsilon: str
@@ -37,13 +37,13 @@ class Ball:
         return list(dict.fromkeys((one.trial, one.checkpoint) for one in self.records))
 
     def sources(self, target: Subject) -> list[EvaluationRecord]:
-        """Evaluations of other models that kept what fooled them."""
+        """Return the evaluations of other models that saved counterexamples."""
         others = [one for one in self.records if one.counterexamples and (one.trial, one.checkpoint) != target]
         return [one for one in others if one.counterexamples and one.counterexamples.count]
 
 
 def balls(records: Iterable[EvaluationRecord]) -> list[Ball]:
-    """Those in which more than one model was attacked."""
+    """Group evaluations by data, norm and radius; return the groups with more than one model."""
     found: dict[tuple[object, ...], Ball] = {}
     for record in records:
         norm, epsilon = str(record.attack.get("norm", "linf")), str(record.attack.get("epsilon", "0"))
@@ -56,7 +56,7 @@ def balls(records: Iterable[EvaluationRecord]) -> list[Ball]:
 def try_all(
     store: Store, ball: Ball, data_dir: str | None, device: str, leave_out: Callable[[str], None]
 ) -> Iterator[TransferRecord]:
-    """One record for each model whose weights are there; `leave_out` hears of what could not be used."""
+    """Yield one record per model with usable weights; `leave_out` receives the reason for everything skipped."""
     for target in ball.targets:
         try:
             record = _tried(store, ball, target, data_dir, device, leave_out)
@@ -70,7 +70,10 @@ def try_all(
 def _tried(
     store: Store, ball: Ball, target: Subject, data_dir: str | None, device: str, leave_out: Callable[[str], None]
 ) -> TransferRecord | None:
-    """As far as it is stored already the model is not even loaded."""
+    """Return the record of one target, with missing transfers computed and saved; None if there is nothing to try.
+
+    The model is loaded only if some transfers are missing.
+    """
     known = store.usable(TransferRecord, layout.transfer_record(*target, ball.norm, ball.epsilon))
     trained = None if target[0].startswith("outside-") else store.trial_record(target[0])
     kept = trained.checkpoints.get(target[1]) if trained else None
@@ -126,7 +129,7 @@ def _transfer(store: Store, source: EvaluationRecord, model: Model) -> Transfer:
 
 @dataclass(frozen=True)
 class Tried:
-    """One model under another's counterexamples; `near` are those within rounding of its boundary."""
+    """Verdicts of one model on another's counterexamples; `near` marks those within rounding of its boundary."""
 
     first: int
     right: int
@@ -136,7 +139,10 @@ class Tried:
 
 
 def try_on(store: Store, source: EvaluationRecord, model: Model) -> Tried:
-    """Only what lies in the ball here counts, and only images that the model is right on without it."""
+    """Try an evaluation's counterexamples on a model.
+
+    Counts only images that lie in the ball on this device and whose clean version the model classifies correctly.
+    """
     norm, radius = ball_of(source)
     first, last = window_of(source, len(model.images))
     found = counterexamples_of(store, source, model.images[0].numel())

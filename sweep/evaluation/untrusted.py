@@ -1,7 +1,6 @@
-"""A checkpoint of a store that is not trusted, with the test images of the one who checks it.
+"""Checkpoints of an untrusted store, paired with the verifier's own test images.
 
-Records and weights are read as data. A network or data set of a user's own is used only where the one who checks has
-made it known.
+Records and weights are read as data only. A custom network or data set is used only if the verifier has registered it.
 """
 
 from __future__ import annotations
@@ -23,26 +22,27 @@ from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.trial import TrialRecord
 from sweep.studies import own
 from sweep.trials.identity import trial_hash
-from trainers import assembly, registry
-from trainers.counterexamples import Judged, judge
-from trainers.evaluate import pixels, ready
-from trainers.precision import laid_out
-from trainers.reproducible import kernels
+from trainers import assembly
+from trainers.attacks.scoring.counterexamples import Judged, judge
+from trainers.attacks.scoring.scorer import pixels, ready
+from trainers.loop.precision import laid_out
+from trainers.loop.reproducible import kernels
+from trainers.plugins import registry
 
 BATCH = 256
 
 
 class NotVerified(Exception):
-    """Something that a check needs is not there; nothing is known to be wrong."""
+    """A check could not be made because something is missing; nothing is known to be wrong."""
 
 
 class Contradiction(Exception):
-    """Something is not what a record says."""
+    """A record disagrees with the data that it describes."""
 
 
 @dataclass
 class Model:
-    """A checkpoint whose weights are those of its record, with the test images that the verifier has."""
+    """A checkpoint whose weights match its record, with the verifier's own test images."""
 
     network: Any
     record: TrialRecord
@@ -54,7 +54,7 @@ class Model:
     _seen: dict[tuple[int, int], Judged] = field(default_factory=dict)
 
     def judged(self, images: Tensor, labels: Tensor) -> Judged:
-        """In batches, with the kernels of an evaluation."""
+        """Judge images in batches, with the same kernels as an evaluation."""
         parts = []
         with kernels(getattr(self.network, "evaluated_in", None), searched=False):
             for batch, wanted in zip(images.split(BATCH), labels.split(BATCH), strict=True):
@@ -64,14 +64,17 @@ class Model:
         return Judged(*(torch.cat([one.cpu() for one in column]) for column in columns))
 
     def clean(self, first: int, last: int) -> Judged:
-        """Of the test images; all attacks on the same ones share it."""
+        """Judge a range of clean test images; the result is cached for all attacks on the same range."""
         if (first, last) not in self._seen:
             self._seen[first, last] = self.judged(self.images[first:last], self.labels[first:last])
         return self._seen[first, last]
 
 
 def open_model(store: Store, trial: str, checkpoint: str, data_dir: str | None, device: str) -> Model:
-    """NotVerified where weights, network or data are absent, Contradiction where they are not what was recorded."""
+    """Open a checkpoint for verification.
+
+    Raises NotVerified if weights, network or data are missing, and Contradiction if they differ from the record.
+    """
     if trial.startswith("outside-"):
         raise NotVerified("its weights came from elsewhere and are not in the store")
     try:
@@ -116,7 +119,10 @@ def open_model(store: Store, trial: str, checkpoint: str, data_dir: str | None, 
 
 
 def _check_name(record: TrialRecord) -> None:
-    """A trial is named by its configuration, as far as this version of the program names them so."""
+    """Raise Contradiction if the trial's name is not the hash of its configuration.
+
+    Trials of another numerics version or of an unknown method are not checked.
+    """
     method = record.config.method.split("+")[0]
     known = record.numerics == NUMERICS_VERSION and method in registry.METHODS.names()
     if known and not trial_hash(record.config).startswith(record.trial):

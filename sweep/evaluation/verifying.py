@@ -1,4 +1,4 @@
-"""Everything that a store says of its models, checked model by model: evaluations, and transfers between models."""
+"""Verification of a store, model by model: evaluations, and transfers between models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweep.store.records.transfer import Transfer, TransferRecord
 
 @dataclass(frozen=True)
 class TransferProof:
-    """Counterexamples of other models that a record says fool this one, tried again."""
+    """Result of trying again the counterexamples of other models that, by a record, fool this one."""
 
     record: str
     trial: str
@@ -44,7 +44,10 @@ class TransferProof:
 def verified(
     store: Store, wanted: Mapping[str, list[str]], data_dir: str | None, device: str, skip: Skip
 ) -> Iterator[tuple[str, list[Proof | TransferProof]]]:
-    """The checks of all evaluations at these paths, by the title that they stand under; broken records are skipped."""
+    """Check the evaluations at these paths and their transfers; yield the results with their title.
+
+    Broken records are passed to `skip`.
+    """
     for title, paths in wanted.items():
         models: dict[tuple[str, str], Model | NotVerified | Contradiction] = {}
         found: list[Proof | TransferProof] = []
@@ -105,5 +108,5 @@ def _source(store: Store, transfer: Transfer) -> EvaluationRecord:
 
 
 def _differences(transfer: Transfer, found: Tried) -> np.ndarray:
-    """Where rounding on another machine is no reason."""
+    """Return a mask of verdicts that differ by more than rounding on another machine can explain."""
     return (transfer.fooled_images != found.fooled) & ~found.near

@@ -1,1 +1,1 @@
-"""Hyperparameter searches whose outcome depends on stored records alone."""
+"""Hyperparameter searches whose outcome depends only on stored records."""

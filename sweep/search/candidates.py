@@ -1,4 +1,4 @@
-"""A candidate of a search, one training for each seed."""
+"""Candidates of a search, with one training per seed."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Candidate:
     trial: str
     state: str = "open"  # then done, pruned, collapsed or failed
     value: float | None = None
-    values: list[float] | None = None  # one per objective, means over the seeds
+    values: list[float] | None = None  # one per objective, averaged over the seeds
     epochs: int = 0
-    robust: list[float | None] = field(default_factory=list)  # the first objective with the first seed, per epoch
+    robust: list[float | None] = field(default_factory=list)  # the first objective on the first seed, per epoch
     clean: list[float | None] = field(default_factory=list)
     runs: list[SeedRun] = field(default_factory=list)
 
     @property
     def waits(self) -> bool:
-        """Whether its first seed has not ended."""
+        """Return whether the training on the first seed has not ended yet."""
         return self.state == "open" and self.runs[0].state == "open"
 
 
@@ -48,7 +48,7 @@ def dominates(one: Candidate, other: Candidate) -> bool:
 
 
 def reached(goals: Sequence[Sequence[float | None]], state: str) -> list[float]:
-    """The best of the first objective, and the others in that epoch; all 0 for a collapse, however good before."""
+    """Return the best value of the first objective and the others in that epoch; all 0 if the training collapsed."""
     best = best_so_far(goals[0])
     if best is None or state == "collapsed":
         return [0.0] * len(goals)

@@ -1,9 +1,8 @@
-"""Optuna's side of a search: it proposes candidates, and writes a journal that optuna-dashboard opens."""
+"""Optuna in a search: proposing candidates, and writing a journal for optuna-dashboard."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,30 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 from ray.tune.search.optuna import OptunaSearch
 
 from sweep.search.candidates import Candidate, steps
+from sweep.search.compat import break_lock, open_journal, settle_trial, write_study
 from sweep.search.sampling import Distinct
 from sweep.search.settings import GENERATION, METRICS, SearchSettings
 from sweep.studies.grid import widened
 
-logging.getLogger("ray.tune.search.optuna.optuna_search").setLevel(logging.ERROR)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def searcher(
     settings: SearchSettings, generation: int, points: list[dict[str, Any]], earlier: Iterable[Candidate]
 ) -> OptunaSearch:
-    """Ray's OptunaSearch that knows the candidates of earlier generations, and nothing else: it reads no file."""
+    """Return an OptunaSearch of Ray that knows the candidates of earlier generations. It reads no files."""
     several = len(settings.objectives) > 1
     metrics: Any = [METRICS[goal] for goal in settings.objectives]
     storage = optuna.storages.InMemoryStorage()
-    study = storage.create_new_study(_directions(settings), settings.id)
-    for candidate in earlier:
-        storage.create_new_trial(study, template_trial=_frozen(settings, candidate))
+    study = optuna.create_study(storage=storage, study_name=settings.id, directions=_directions(settings))
+    study.add_trials(_frozen(settings, candidate) for candidate in earlier)
     return OptunaSearch(
         space=dict(settings.space),
         metric=metrics if several else metrics[0],
@@ -47,15 +44,16 @@ def searcher(
 
 
 class Journal:
-    """A view of a search for optuna-dashboard, written by whoever leads it. Nothing is ever read from it.
+    """A view of a search for optuna-dashboard, written by the driver that leads it. It is never read back.
 
-    So whatever goes wrong with it is said and ends no sweep; it is written anew at the next opportunity.
+    A failure to write it is therefore reported but does not end the sweep. It is rewritten at the next opportunity.
     """
 
     def __init__(self, settings: SearchSettings, path: Path) -> None:
         self.settings, self.path = settings, path
+        self._fresh = path.with_suffix(".new")  # written here until complete
         self._storage: optuna.storages.JournalStorage | None = None
-        self._trials: list[int] = []  # Optuna's numbers of the candidates
+        self._trials: list[int] = []  # Optuna's identifiers of the candidates
         self._said = False
         self.is_begun = False
 
@@ -64,47 +62,39 @@ class Journal:
         return self._storage is not None
 
     def write(self, candidates: Iterable[Candidate]) -> None:
-        """Write it anew: that of an earlier session may hold trials that a kill left running."""
+        """Rewrite the journal. An earlier one may contain trials that a killed session left running."""
         self.is_begun = True
         with self._harmless():
             self._storage = None
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self.path.with_suffix(".new")
-            fresh.unlink(missing_ok=True)
+            self._fresh.unlink(missing_ok=True)
             self._free()
-            storage = _storage(fresh)
-            study = storage.create_new_study(_directions(self.settings), self.settings.id)
-            self._trials = [
-                storage.create_new_trial(study, template_trial=_frozen(self.settings, candidate))
-                for candidate in candidates
-            ]
-            os.replace(fresh, self.path)
-            self._storage = _storage(self.path)
+            trials = [_frozen(self.settings, candidate) for candidate in candidates]
+            self._trials = write_study(open_journal(self._fresh), self.settings.id, _directions(self.settings), trials)
+            os.replace(self._fresh, self.path)
+            self._storage = open_journal(self.path)
 
     def report(self, candidate: Candidate) -> None:
-        """Add what a candidate reached."""
+        """Write the result of a candidate."""
         with self._harmless():
             if self._storage is None:
                 return
-            storage, trial, frozen = self._storage, self._trials[candidate.index], _frozen(self.settings, candidate)
-            for step, value in frozen.intermediate_values.items():
-                storage.set_trial_intermediate_value(trial, step, value)
-            storage.set_trial_state_values(trial, frozen.state, frozen.values)
+            settle_trial(self._storage, self._trials[candidate.index], _frozen(self.settings, candidate))
 
     def free(self) -> None:
-        """A lock that is there was left by a killed process, and Optuna would wait 30 s for it."""
+        """Remove a lock that a killed process left behind. Optuna would wait 30 s for it."""
         with self._harmless():
             self._free()
 
     def _free(self) -> None:
-        for lock in self.path.parent.glob(f"{self.path.stem}.*.lock*"):
-            lock.unlink(missing_ok=True)
+        for path in (self.path, self._fresh):
+            break_lock(path)
 
     @contextlib.contextmanager
     def _harmless(self) -> Iterator[None]:
         try:
             yield
-        except Exception as fault:  # of Optuna, of its lock, of the disk
+        except Exception as fault:  # raised by Optuna, its lock or the disk
             self._storage = None
             if not self._said:
                 reason = f"{type(fault).__name__}: {fault}"
@@ -127,7 +117,3 @@ def _frozen(settings: SearchSettings, candidate: Candidate) -> optuna.trial.Froz
         distributions={name: widened(item, candidate.hyperparameters[name]) for name, item in settings.space.items()},
         intermediate_values=None if several or is_open else steps(candidate),
     )
-
-
-def _storage(path: Path) -> optuna.storages.JournalStorage:
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))

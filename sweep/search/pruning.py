@@ -1,20 +1,20 @@
-"""ASHA's rungs and cut-offs, taken from completed candidates only, so that the moment of a result decides nothing."""
+"""ASHA's rungs and cut-offs. They use completed candidates only, so that timing has no influence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from trainers import schedules
 from trainers.config import Recipe
+from trainers.loop import schedules
 
-REDUCTION = 3  # of the candidates at a rung, one in three goes on
+REDUCTION = 3  # one in three candidates continues after a rung
 
 
 def first_drop(recipe: Recipe, batches: int) -> int | None:
-    """Epochs trained before the learning rate has fallen to half of its peak; None if it never does.
+    """Return the number of epochs before the learning rate falls to half of its peak; None if it never does.
 
-    Until then accuracies under attack are mostly noise, and their order says nothing about the end.
+    Before that, accuracies under attack are mostly noise, and their order does not predict the final one.
     """
     rates = [
         schedules.learning_rate(
@@ -37,9 +37,9 @@ def first_drop(recipe: Recipe, batches: int) -> int | None:
 
 
 def rungs(epochs: int, drop: int | None) -> list[int]:
-    """Numbers of trained epochs after which a candidate is judged: soon after the first drop, and half way to the end.
+    """Return the rungs, in epochs: soon after the first drop of the learning rate, and halfway from it to the end.
 
-    None of them lies before the drop of the learning rate; without a drop there are none.
+    No rung is before the drop. There are no rungs if the learning rate never drops.
     """
     if drop is None:
         return []
@@ -48,13 +48,13 @@ def rungs(epochs: int, drop: int | None) -> list[int]:
 
 
 def best_so_far(curve: Sequence[float | None]) -> float | None:
-    """The best value of a curve; an epoch without evaluation, or with NaN, has none."""
+    """Return the highest value of a curve, ignoring None and NaN; None if no value remains."""
     values = [value for value in curve if value is not None and math.isfinite(value)]
     return max(values, default=None)
 
 
 def cut_offs(completed: Sequence[Sequence[float | None]], rungs: Sequence[int]) -> dict[int, float]:
-    """Per rung, what a candidate must have reached: the best third of the completed curves that came so far."""
+    """Return the cut-off at each rung: the best third of the completed curves that reached it."""
     found = {}
     for rung in rungs:
         reached = [best_so_far(curve[:rung]) for curve in completed if len(curve) >= rung]
@@ -65,12 +65,12 @@ def cut_offs(completed: Sequence[Sequence[float | None]], rungs: Sequence[int]) 
 
 
 def third(falling: Sequence[float]) -> float:
-    """The least value of the best third."""
+    """Return the lowest value in the best third of `falling`, which is in descending order."""
     return falling[math.ceil(len(falling) / REDUCTION) - 1]
 
 
 def judged(curve: Sequence[float | None], needed: Mapping[int, float]) -> tuple[int, bool]:
-    """How many epochs of a curve count, and whether it was stopped at a rung for being below the cut-off."""
+    """Return the number of epochs of a curve that count, and whether it was pruned for being below a cut-off."""
     for rung in sorted(needed):
         if len(curve) < rung:
             break

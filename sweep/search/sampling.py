@@ -1,4 +1,4 @@
-"""The sampler behind every search: Optuna's, but no configuration twice, and values without float dust."""
+"""The sampler of every search: Optuna's, without repeated configurations and with rounded values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ATTEMPTS = 10
 
 
 class Distinct(BaseSampler):
-    """Optuna's sampler, asked until the point is new to the study (a repeat is a wasted training).
+    """A wrapper of Optuna's sampler that proposes no point twice, since a repeat would waste a training.
 
-    `gp` takes the objective for a smooth function under noise, which it is: few trainings tell it more than `tpe`.
+    `gp` models the objective as a smooth noisy function, which fits: with few trainings it learns more than `tpe`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Distinct(BaseSampler):
             point = {name: canonical(value) for name, value in point.items()}
             if canonical_json(point) not in seen:
                 return point
-        # A grid that is nearly used up: the sampler would go on to its favourite for ever.
+        # The grid is nearly exhausted, and the sampler would keep proposing its favourite point.
         unseen = [point for point in grid_points(search_space) if canonical_json(point) not in seen]
         return unseen[int(self._generator.integers(len(unseen)))] if unseen else point
 

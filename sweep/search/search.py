@@ -1,19 +1,18 @@
 """A hyperparameter search whose outcome depends on the stored records alone, not on timing or interruptions.
 
-Candidates come in generations from Ray's OptunaSearch. A generation is proposed only when the one before it is
-complete, by a sampler seeded with (search seed, generation), and its pruning cut-offs come from completed
-generations only. Parallel TPE and ASHA as usually run let the first arrival decide; here any order of completion,
-and any number of kills in between, gives the same candidates, the same prunings and the same choice.
+Ray's OptunaSearch proposes candidates in generations. A generation is proposed only after the previous one is
+complete, by a sampler seeded with (search seed, generation). Its pruning cut-offs come from completed generations
+only. In the usual parallel TPE and ASHA, the order of completion influences the outcome. Here, any order of completion
+and any number of interruptions give the same candidates, the same prunings and the same choice.
 
-A candidate's value is its mean over the search's seeds. All are trained on the first seed; the others see only those
-that belong to the best third of all candidates so far once the first seeds of their generation have ended, and the
-study's own values, with which the choice is compared.
+A candidate's value is its mean over the search's seeds. All candidates are trained on the first seed. Once the first
+seeds of a generation have ended, the other seeds are trained only for the best third of all candidates so far, and for
+the study's own values, with which the choice is compared.
 """
 
 from __future__ import annotations
 
 import statistics
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +22,7 @@ from optuna.distributions import distribution_to_json
 
 from sweep.errors import UserError
 from sweep.search.candidates import Candidate, SeedRun, dominates, from_record, reached
+from sweep.search.compat import values_outside_allowed
 from sweep.search.journal import Journal, searcher
 from sweep.search.pruning import cut_offs, judged, third
 from sweep.search.settings import GENERATION, METRICS, SearchSettings
@@ -40,7 +40,7 @@ class Search:
         journal: Path,
         record: SearchRecord | None = None,
     ) -> None:
-        """`hash_of` names the trial of some hyperparameters and a seed; `record` is what an earlier session stored."""
+        """Start a search, or resume it from `record`. `hash_of` maps hyperparameters and a seed to a trial."""
         self.settings, self.journal, self._hash_of = settings, Journal(settings, journal), hash_of
         if record and record.space != self._space_record():
             raise UserError(
@@ -63,7 +63,7 @@ class Search:
         return [candidate for candidate in self.candidates if candidate.state == "open"]
 
     def advance(self) -> bool:
-        """Propose the next generation if the last is complete; True if there is a new one (record it before use)."""
+        """Propose the next generation if the last is complete. Return True if there is one, and store it before use."""
         if self.open() or len(self.candidates) >= self.wanted:
             if not self.journal.is_begun or (self.finished and not self.journal.is_written):
                 self.journal.write(self.candidates)
@@ -73,7 +73,7 @@ class Search:
         return True
 
     def trainings(self) -> list[tuple[Candidate, SeedRun]]:
-        """What is to be trained now: first seeds, then the other seeds of those that go on."""
+        """Return the trainings to run now: first seeds, then the other seeds of candidates that continue."""
         return [
             (candidate, run)
             for candidate in self.open()
@@ -82,14 +82,14 @@ class Search:
         ]
 
     def cut_offs(self, candidate: Candidate) -> dict[int, float]:
-        """Of its first seed; the other seeds are trained to the end."""
+        """Return the cut-offs for a candidate's first seed, by rung. Other seeds are trained to the end."""
         if self.settings.pruner == "none":
             return {}
         earlier = [other.robust for other in self.candidates if other.generation < candidate.generation]
         return cut_offs(earlier, self.settings.rungs)
 
     def tell(self, candidate: Candidate, run: SeedRun, state: str, curve: Sequence[Mapping[str, Any]]) -> None:
-        """A training ended: `state` is done, collapsed or failed; whether it was pruned follows."""
+        """Record a training that ended done, collapsed or failed (`state`). Whether it was pruned is computed here."""
         first = run is candidate.runs[0]
         goals = [[row.get(METRICS[goal]) for row in curve] for goal in self.settings.objectives]
         length, pruned = judged(goals[0], self.cut_offs(candidate)) if first else (len(curve), False)
@@ -109,9 +109,9 @@ class Search:
         return not any(one.waits for one in self.candidates if one.generation == generation)
 
     def _promote(self, generation: int) -> None:
-        """Once all first seeds of a generation have ended, whoever is not among the best third so far goes no further.
+        """Prune candidates outside the best third so far, once all first seeds of a generation have ended.
 
-        A whole grid, and a search without pruner, train everything on every seed.
+        A grid search, and a search without pruner, trains every candidate on every seed.
         """
         if self.settings.pruner == "none" or self._points or not self._first_seeds_ended(generation):
             return
@@ -124,7 +124,7 @@ class Search:
                 self._close(candidate, "pruned")
 
     def _close(self, candidate: Candidate, state: str) -> None:
-        """Its value is the mean over the seeds that it was trained on; a collapsed one is no choice, nor a failed."""
+        """Set a candidate's final state and its values: means over trained seeds, 0 if collapsed, None if failed."""
         candidate.state = state
         candidate.epochs = sum(run.epochs for run in candidate.runs)
         known = [run.values for run in candidate.runs if run.values is not None]
@@ -138,12 +138,12 @@ class Search:
         self.journal.report(candidate)
 
     def front(self) -> list[Candidate]:
-        """Complete candidates that no other beats in all objectives."""
+        """Return the Pareto front: complete candidates that no other dominates."""
         whole = [candidate for candidate in self.candidates if candidate.state == "done" and candidate.values]
         return [one for one in whole if not any(dominates(other, one) for other in whole)]
 
     def chosen(self) -> tuple[Candidate | None, str]:
-        """The winner and why; ties go to the study's own values, then to the earlier candidate."""
+        """Return the winner and the reason. Ties go to the study's own values, then to the earlier candidate."""
         if not self.finished:
             return None, f"{len(self.candidates) - len(self.open())} of {self.wanted} candidates are complete"
         front = self.front()
@@ -202,9 +202,7 @@ class Search:
             points = self.settings.first[:count] if generation == 0 else []
         optuna = searcher(self.settings, generation, points, self.candidates)
         for index in range(first, first + count):
-            with warnings.catch_warnings():
-                # The study's values, and the paper's, may lie outside of the grid that the paper states.
-                warnings.filterwarnings("ignore", message="Fixed parameter")
+            with values_outside_allowed():
                 proposed = canonical(optuna.suggest(f"candidate-{index}"))
             runs = [SeedRun(seed, self._hash_of(proposed, seed)) for seed in self.settings.seeds]
             self.candidates.append(Candidate(index, generation, proposed, runs[0].trial, runs=runs))

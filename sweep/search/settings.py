@@ -1,4 +1,4 @@
-"""What is searched, and by which accuracy."""
+"""The settings of a search, and the accuracies it can maximize."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ METRICS = {
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is searched; `id` names it by all that can move its outcome, so equal searches are one."""
+    """The settings of one search. `id` depends on all that can change the outcome, so equal searches share it."""
 
     id: str
     label: str
     method: str
     space: Mapping[str, BaseDistribution]
     paper_value: dict[str, Any]
-    own_value: dict[str, Any] | None = None  # the study's, where it is not the paper's
+    own_value: dict[str, Any] | None = None  # the study's value, if it differs from the paper's
     rungs: tuple[int, ...] = ()
     sampler: str = "gp"
     candidates: int = 8
@@ -43,5 +43,5 @@ class SearchSettings:
 
     @property
     def metric(self) -> str:
-        """The accuracy that prunes and, alone or with others, chooses."""
+        """Return the accuracy used for pruning and, alone or with others, for the choice."""
         return METRICS[self.objectives[0]]

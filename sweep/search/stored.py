@@ -1,4 +1,4 @@
-"""The searches of a study in its store: their records, and the journals that optuna-dashboard opens."""
+"""The searches of a study in its store: their records, and the journals for optuna-dashboard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweep.search.search import Search
 from sweep.search.settings import SearchSettings
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.drivers import HeldLeases
+from sweep.store.leases import Lease, take
 from sweep.store.records.search import CandidateEntry, SearchRecord
 from sweep.studies.model import Study
 from sweep.trials.candidates import searched_space
@@ -45,9 +45,9 @@ def settings_of(study: Study, label: str) -> SearchSettings:
 
 
 def open_search(study: Study, label: str, store: Store, *, retry_failed: bool = False) -> Search:
-    """The search as the store knows it, or a new one. Only one driver may have it open: lease it first."""
+    """Open the stored search, or a new one. Take its lease first: only one driver may have it open."""
     settings = settings_of(study, label)
-    # Optuna appends to a real file; for a remote store it is made anew from the record and pushed.
+    # Optuna appends to a local file. For a remote store the file is rebuilt from the record and uploaded.
     journal = (
         store.local(layout.search_journal(settings.id))
         or Path(tempfile.mkdtemp(prefix="robustsweep-search-")) / "journal.log"
@@ -69,7 +69,7 @@ def _reopened(entry: CandidateEntry) -> CandidateEntry:
 
 
 def stored_search(store: Store, search: str) -> SearchRecord | None:
-    """A broken record counts as none: the search begins anew, and finds what its candidates reached in the store."""
+    """Load a search. Return None if it is broken: it is then rebuilt from the stored records of its candidates."""
     return store.usable(SearchRecord, layout.search_record(search))
 
 
@@ -81,7 +81,7 @@ def store_search(store: Store, search: Search) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """A search that is settled; `chosen` is None where no candidate was trained to the end."""
+    """A finished search. `chosen` is None if no candidate was trained to the end."""
 
     label: str
     chosen: dict[str, Any] | None
@@ -89,42 +89,45 @@ class Ended:
 
 
 class OpenSearches:
-    """The searches that are not settled yet. One that another driver leads is looked at now and then."""
+    """The unfinished searches of a study. Those that other drivers lead are polled."""
 
     def __init__(
         self,
         study: Study,
         store: Store,
-        leases: HeldLeases,
         settled: dict[str, dict[str, Any]],
         retry_failed: bool = False,
     ) -> None:
-        self.study, self.store, self.leases, self.retry_failed = study, store, leases, retry_failed
+        self.study, self.store, self.retry_failed = study, store, retry_failed
+        self._leases: dict[str, Lease] = {}  # leases on the searches that this driver leads
         self.open: dict[str, Search | None] = {label: None for label in study.searches() if label not in settled}
         self._next_look = 0.0
 
     def advance(self) -> tuple[list[Search], list[Ended]]:
-        """Searches with new candidates, and searches that ended."""
+        """Advance all open searches. Return those with new candidates, and those that ended."""
         grown, ended = [], []
         if self.open and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + POLL_SECONDS
             unopened = [label for label, search in self.open.items() if search is None]
-            if unopened:
-                self.leases.look(POLL_SECONDS)
             for label in unopened:
                 identity = search_id(self.study, label)
                 record = stored_search(self.store, identity)
                 if record and (record.status == "done" or (record.status == "failed" and not self.retry_failed)):
                     ended.append(Ended(label, record.chosen, record.reason))
-                elif self.leases.take(layout.search_lease(identity)):
+                elif lease := take(self.store, layout.search_lease(identity)):
+                    self._leases[label] = lease
                     search = open_search(self.study, label, self.store, retry_failed=self.retry_failed)
                     search.journal.free()
                     self.open[label] = search
-                    if search.open():  # an earlier session proposed them
+                    if search.open():  # proposed by an earlier session
                         search.advance()
                         grown.append(search)
         for label, mine in self.open.items():
             if mine is None:
+                continue
+            if self._leases[label].lost:  # this machine was suspended, and another driver took over
+                self._leases.pop(label)
+                self.open[label] = None
                 continue
             if mine.advance():
                 store_search(self.store, mine)
@@ -133,7 +136,16 @@ class OpenSearches:
                 store_search(self.store, mine)
                 winner, reason = mine.chosen()
                 ended.append(Ended(label, winner.hyperparameters if winner else None, reason))
-                self.leases.release(layout.search_lease(mine.settings.id))
-        for one in ended:
-            self.open.pop(one.label)
+        for end in ended:
+            self.leave(end.label)
         return grown, ended
+
+    def leave(self, label: str) -> None:
+        """Close a search that is finished or has to wait for another run."""
+        self.open.pop(label, None)
+        if label in self._leases:
+            self._leases.pop(label).release()
+
+    def close(self) -> None:
+        for label in list(self._leases):
+            self._leases.pop(label).release()

@@ -1,1 +1,1 @@
-"""What is kept: records, weights and leases, in a folder or behind s3://. Loads no torch and no ray."""
+"""The store: records, weights and leases, in a folder or behind s3://. Importing it loads neither torch nor ray."""

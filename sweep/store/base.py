@@ -1,4 +1,4 @@
-"""The store: files by path, written whole or not at all, and the records in them."""
+"""The store interface: files addressed by path, written atomically, and the records in them."""
 
 from __future__ import annotations
 
@@ -35,49 +35,50 @@ class Entry(NamedTuple):
 
 
 class TrialLook(NamedTuple):
-    """What is read off a recorded trial at a glance."""
+    """A summary of a recorded trial, read without parsing its whole record."""
 
     state: str  # done, failed, collapsed or broken
-    clean_accuracy: float | None = None  # in training, of the weights of one that is done
+    clean_accuracy: float | None = None  # measured in training; only set if the trial is done
     numerics: int = 1
 
 
 class Store:
-    """Paths are relative, with forward slashes. A write is seen whole or not at all."""
+    """A collection of files and records. Paths are relative, with forward slashes. Writes are atomic."""
 
     uri: str
 
     @property
     def impatient(self) -> Store:
-        """The store itself, where this one waits for another that does not answer."""
+        """Return the underlying store, which raises at once instead of waiting for an unavailable service."""
         return self
 
     # Files
 
     def read(self, path: str) -> bytes:
-        """The bytes; FileNotFoundError when absent."""
+        """Return the content of a file. Raise FileNotFoundError if it is missing."""
         raise NotImplementedError
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace a file atomically. Pass `durable=False` for notes that need not survive a crash of the machine."""
         raise NotImplementedError
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write unless the path exists, decided atomically among all writers; False when it exists."""
+        """Write a file unless the path exists, atomically among all writers. Return False if it exists."""
         raise NotImplementedError
 
     def exists(self, path: str) -> bool:
         raise NotImplementedError
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """Everything below a folder, unordered."""
+        """Yield all files below a folder, in no particular order."""
         raise NotImplementedError
 
     def delete(self, path: str) -> None:
-        """Absent is fine."""
+        """Delete a file. A missing file is not an error."""
         raise NotImplementedError
 
     def local(self, path: str) -> Path | None:
-        """The real path in a folder store; None elsewhere."""
+        """Return the path on disk of a file in a folder store; None for other stores."""
         raise NotImplementedError
 
     def push_file(self, source: Path, path: str) -> None:
@@ -88,21 +89,21 @@ class Store:
         raise NotImplementedError
 
     def file_fault(self, path: str, sha256: str | None) -> str | None:
-        """What keeps a file from being the one that a record describes, ABSENT for one; None where it is that file.
+        """Return why a file does not match its record (ABSENT if it is missing), or None if it does.
 
-        Older records describe some files without a checksum: of those any that can be read will do.
+        Older records hold no checksum for some files. Any such file that can be read is accepted.
         """
         place = self.local(path)
         try:
             if place is None:
                 found = hashlib.sha256(self.read(path)).hexdigest()
             else:
-                with place.open("rb") as file:  # in portions: weights may be larger than the memory
+                with place.open("rb") as file:  # in chunks: weights may be larger than the memory
                     found = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
             return ABSENT
         except OSError as fault:
-            if isinstance(fault, UserError):  # no file of this store can be read
+            if isinstance(fault, UserError):  # the whole store is unreadable
                 raise
             return fault.strerror or str(fault)
         return None if sha256 in (None, found) else "not the file that was written"
@@ -111,7 +112,7 @@ class Store:
         return sorted(entry.path for entry in self.entries(prefix))
 
     def fetch_folder(self, prefix: str, target: Path) -> list[Path]:
-        """Copy everything below `prefix` into a local folder."""
+        """Copy all files below `prefix` into a local folder and return their local paths."""
         fetched = []
         for path in self.paths(prefix):
             destination = target / path[len(prefix.rstrip("/")) + 1 :]
@@ -121,9 +122,9 @@ class Store:
         return fetched
 
     def read_many(self, paths: Iterable[str], skip: Skip | None = None) -> Iterator[tuple[str, bytes]]:
-        """What exists of these paths, in order; a remote store reads several at once.
+        """Yield path and content of those files that exist, in order. Remote stores read several at once.
 
-        A file that is there and cannot be read is given to `skip`, or the error is raised when there is none.
+        Pass an existing file that cannot be read to `skip`, or raise the error if there is no `skip`.
         """
         for path in paths:
             try:
@@ -140,14 +141,14 @@ class Store:
     # Records
 
     def record(self, kind: type[AnyRecord], path: str) -> AnyRecord:
-        """FileNotFoundError when absent, BrokenRecord when it cannot be trusted."""
+        """Load a record. Raise FileNotFoundError if it is missing and BrokenRecord if it is invalid."""
         return kind.decoded(path, self.read(path))
 
     def write_record(self, record: Record) -> None:
         self.write(record.path, record.encoded())
 
     def records(self, kind: type[AnyRecord], paths: Iterable[str], skip: Skip | None = None) -> Iterator[AnyRecord]:
-        """Those that are there, in order; a broken one is given to `skip`, or raised when there is none."""
+        """Yield the records that exist, in order. Pass a broken one to `skip`, or raise it if there is no `skip`."""
         for path, data in self.read_many(paths, skip):
             try:
                 yield kind.decoded(path, data)
@@ -157,7 +158,7 @@ class Store:
                 skip(fault)
 
     def record_paths(self, kind: type[Record], prefix: str = "") -> list[str]:
-        """All places below a folder at which a record of this kind stands."""
+        """Return the paths of all records of one kind below a folder."""
         return [path for path in self.paths(prefix or _FOLDERS[kind]) if layout.kind_at(path) == kind.kind]
 
     def trial_record(self, trial: str) -> TrialRecord | None:
@@ -177,11 +178,11 @@ class Store:
         return {manifest.name: manifest for manifest in found}
 
     def trial_states(self) -> dict[str, str]:
-        """Folder name of every recorded trial -> done, failed, collapsed or broken."""
+        """Return the state (done, failed, collapsed or broken) of every recorded trial, by folder name."""
         return {name: state for name, state, _ in self._recorded_trials()}
 
     def trial_looks(self) -> dict[str, TrialLook]:
-        """By folder name."""
+        """Return a summary of every recorded trial, by folder name."""
         looks: dict[str, TrialLook] = {}
         for name, state, data in self._recorded_trials():
             found = METRICS.search(data)
@@ -190,9 +191,9 @@ class Store:
         return looks
 
     def _recorded_trials(self) -> Iterator[tuple[str, str, bytes]]:
-        """Folder name, state and record of each.
+        """Yield folder name, state and encoded record of every trial.
 
-        A record whose bytes are as they were written is not parsed: of thousands of trials that would take minutes.
+        Intact records of finished trials are not parsed: parsing thousands of them would take minutes.
         """
         header = f'"format":{FORMAT},"kind":"trial"'.encode()
         for path, data in self._trial_files():
@@ -201,14 +202,15 @@ class Store:
             yield name, "done" if untouched and b'"status":"done"' in data else _state(path, data), data
 
     def _trial_files(self) -> Iterator[tuple[str, bytes]]:
-        """Place and bytes of every trial's record."""
+        """Yield path and content of every trial record."""
         return self.read_many(self.record_paths(TrialRecord))
 
     def broken_records(self) -> Iterator[BrokenRecord]:
-        """Of everything that counts as done, what cannot be trusted; found by a look at every record.
+        """Yield a fault for every invalid record of finished work.
 
-        Arrays are written before their record. Those that are older are not read: of a large store they are gigabytes.
-        What changes on a disk without leaving a time is found by `verify-store`, and by whoever reads it.
+        Arrays are written before their record. Arrays older than their record are not read, because a large store
+        holds gigabytes of them. Corruption that leaves the modification time unchanged is only detected by
+        `verify-store` or when the file is read.
         """
         written = {entry.path: entry.modified for entry in self.entries(layout.DIAGNOSTICS)}
         kinds: tuple[type[Record], ...] = (
@@ -238,12 +240,12 @@ class Store:
                     yield broken
 
     def arrays_fault(self, record: DiagnosticsRecord) -> BrokenRecord | None:
-        """Diagnostics without their arrays are computed again, so the record is what is broken."""
+        """Return a fault of the record if its arrays are missing or damaged: diagnostics are recomputed as a whole."""
         reason = self.file_fault(record.arrays_path, record.arrays_sha256)
         return None if reason is None else BrokenRecord(record.path, f"its arrays {record.arrays}: {reason}")
 
     def set_aside(self, path: str) -> str:
-        """Move what cannot be trusted out of the way, so that it counts as missing; returns where it is now."""
+        """Move an invalid file to `broken/`, so that it counts as missing. Return its new path."""
         number = 1 + sum(entry.path.startswith(f"{layout.BROKEN}/{path}.") for entry in self.entries(layout.BROKEN))
         place = f"{layout.BROKEN}/{path}.{number}"
         self._move(path, place)
@@ -254,9 +256,9 @@ class Store:
         self.delete(path)
 
     def usable(self, kind: type[AnyRecord], path: str) -> AnyRecord | None:
-        """None where it is absent or broken: it is to be made, and written over what is there.
+        """Load a record; return None if it is missing or broken and may be overwritten.
 
-        A later version's record is never written over: NewerRecord.
+        Raise NewerRecord for a record of a later version, which must never be overwritten.
         """
         try:
             return self.record(kind, path)
@@ -288,7 +290,7 @@ _FOLDERS: dict[type[Record], str] = {
 
 
 def fault_of(path: str, data: bytes) -> BrokenRecord | None:
-    """What keeps the bytes at this path from being the record that belongs there; a later version's is no fault."""
+    """Return why the data is not a valid record for this path, or None. A record of a later version is valid."""
     kind = layout.kind_at(path)
     try:
         RECORD_TYPES[kind or ""].decoded(path, data)
@@ -300,7 +302,7 @@ def fault_of(path: str, data: bytes) -> BrokenRecord | None:
 
 
 def _clean_accuracy(metrics: bytes) -> float | None:
-    """Of the weights that the tables show: the best on held-out images, else on test images, else the last."""
+    """Return the clean accuracy of the best checkpoint on validation images, else on test images, else of the last."""
     found = {match[1]: float(match[2]) for match in CLEAN.finditer(metrics)}
     return next((found[name] for name in (b"best_validation", b"best_test", b"last") if name in found), None)
 

@@ -1,4 +1,4 @@
-"""How a record becomes bytes: canonical JSON that carries the SHA-256 of its own content."""
+"""The encoding of records: canonical JSON that contains the SHA-256 of its own content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from sweep.errors import UserError
 
 _KEY = b'"sha256":"'
-# What a user does about a broken record, by the folder that it is in.
+# How a user recovers from a broken record, by the folder it is in.
 _WAYS_OUT = {
     "studies": "running the study again writes it anew",
     "trials": "running the study again trains it again",
@@ -26,7 +26,7 @@ _WAYS_OUT = {
 
 
 class BrokenRecord(UserError):
-    """A stored file that cannot be trusted: cut off, edited, or not what its place says."""
+    """A stored file that is invalid: truncated, edited, or at the wrong path."""
 
     def __init__(self, path: str, reason: str) -> None:
         way_out = _WAYS_OUT.get(path.partition("/")[0])
@@ -35,12 +35,12 @@ class BrokenRecord(UserError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[BrokenRecord], tuple[str, str]]:
-        """It travels from a worker to the driver: by itself an exception is made again from its message alone."""
+        """Support pickling from worker to driver: by default an exception is rebuilt from its message alone."""
         return type(self), (self.path, self.reason)
 
 
 class NewerRecord(BrokenRecord):
-    """Written by a later version: nothing is wrong with it, and it is never replaced."""
+    """A record written by a later version. It is valid, and it is never replaced."""
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -48,7 +48,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 
 def decode(path: str, data: bytes) -> dict[str, Any]:
-    """The record without its checksum, which was compared."""
+    """Verify the checksum and return the record without it. Raise BrokenRecord if the data is invalid."""
     try:
         record = from_json(data, allow_inf_nan=False)  # several times faster than json's parser
     except ValueError as fault:
@@ -56,20 +56,20 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     if not isinstance(record, dict) or not isinstance(record.get("sha256"), str):
         raise BrokenRecord(path, "no checksum")
     expected = record.pop("sha256")
-    # Reformatted by some tool, perhaps: then the content counts, not its spelling.
+    # A tool may have reformatted the file: compare the content, not its formatting.
     if not is_intact(data) and hashlib.sha256(_dump(record)).hexdigest() != expected:
         raise BrokenRecord(path, "its checksum does not match its content")
     return record
 
 
 def is_intact(data: bytes) -> bool:
-    """Whether the bytes are a record exactly as it was written; no JSON is parsed for it."""
-    place = data.rfind(_KEY)  # the last one: weights have checksums too, which stand before it
+    """Return whether the data is a record exactly as it was written. No JSON is parsed."""
+    place = data.rfind(_KEY)  # the last one: checksums of weights come before it
     if place < 0:
         return False
-    start, view = place + len(_KEY), memoryview(data)  # of megabytes no copy is made
+    start, view = place + len(_KEY), memoryview(data)  # avoids copying megabytes
     expected, end = data[start : start + 64], start + 65
-    # One comma goes with the key: the one before it, or the one after when it is the first key.
+    # Drop one comma with the key: the one before it, or the one after it if it is the first key.
     if data.endswith(b",", 0, place):
         place -= 1
     elif data.startswith(b",", end):
@@ -80,8 +80,8 @@ def is_intact(data: bytes) -> bool:
 
 
 def canonical(value: Any) -> Any:
-    """Plain JSON values, floats rounded to 12 significant digits: 0.6000000000000001 and 0.6 are one value."""
-    if value is None or isinstance(value, (str, int)):  # not str | int, which is made anew each time
+    """Convert to plain JSON values with floats at 12 significant digits, so 0.6000000000000001 equals 0.6."""
+    if value is None or isinstance(value, (str, int)):  # not str | int, which is built on every call
         return value
     if isinstance(value, float):
         return repr(value) if not math.isfinite(value) else float(f"{value:.12g}")
@@ -106,7 +106,7 @@ def _dump(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no NaN (a collapsed trial's loss becomes null) and no infinity (a hyperparameter becomes "inf")."""
+    """Replace values that JSON lacks: NaN (the loss of a collapsed trial) by null, infinity by the string "inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Files that a user asked for: whole, or as they were before, whatever a disk does meanwhile."""
+"""Atomic writing of output files: after a failure the previous file is unchanged."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-NAME_CHARACTERS = 200  # of the file's own name in that of the one beside it, which may not be longer than 255
+NAME_CHARACTERS = 200  # of the target's name to keep in that of the temporary file; file systems allow 255 in total
 
-# Where others may write to the folder, no link that somebody put there is followed.
+# Other users may be able to write to the folder: do not follow links that they planted.
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """What is written here takes the place of the file when all of it is; a link is followed."""
+    """Yield a stream whose content replaces the file once it is complete. Links are followed."""
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # a terminal or a pipe: nothing to take the place of
+    if target.exists() and not target.is_file():  # a terminal or a pipe, which cannot be replaced
         with target.open("wb") as stream:
             yield stream
         return

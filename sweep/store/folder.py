@@ -1,4 +1,4 @@
-"""A store in a folder that every process sees."""
+"""A store in a folder that all processes share."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class FolderStore(Store):
         with open(self._place(path), "rb", buffering=0) as file:
             return file.read()
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._replacing(path) as temporary:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
 
     def create(self, path: str, data: bytes) -> bool:
         target = self._own(path)
@@ -47,13 +48,13 @@ class FolderStore(Store):
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
         except OSError as fault:
-            target.unlink(missing_ok=True)  # ours alone: half of it would keep others away
+            target.unlink(missing_ok=True)  # this process created it; a partial file would block other writers
             fault.filename = str(target)
             raise
         return True
 
     def _move(self, path: str, place: str) -> None:
-        """Also where no byte fits on the disk, or none can be read from it."""
+        """Rename a file, which works even if the disk is full or the file unreadable."""
         source, target = self._own(path), self._own(place)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(source, target)
@@ -73,7 +74,7 @@ class FolderStore(Store):
         return sorted(path for path, _ in self._files(prefix))
 
     def _files(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Every file below a folder; none is asked for its size, which takes longer than finding it."""
+        """Yield path and directory entry of every file below a folder. Sizes are not read, which would be slower."""
         start = self._at(prefix) if prefix else self.root
         pending = [(str(start), f"{prefix.rstrip('/')}/" if prefix else "")]
         while pending:
@@ -89,7 +90,7 @@ class FolderStore(Store):
                 continue
 
     def _trial_files(self) -> Iterator[tuple[str, bytes]]:
-        """Opened without looking into each trial's folder first, which takes as long as reading the record."""
+        """Open each record directly: listing every trial folder first would take as long as reading its record."""
         try:
             with os.scandir(self._at(layout.TRIALS)) as found:
                 names = sorted(item.name for item in found if item.is_dir(follow_symlinks=False))
@@ -99,18 +100,18 @@ class FolderStore(Store):
             path = f"{layout.TRIALS}/{name}/{layout.RECORD}"
             try:
                 data = self.read(path)
-            except (FileNotFoundError, IsADirectoryError):  # a folder in its place is no record
+            except (FileNotFoundError, IsADirectoryError):  # a folder at this path is no record
                 continue
             yield path, data
 
     def temporary_files(self) -> list[Path]:
-        """What writers that were killed left behind, or what is being written now."""
+        """Return temporary files: those being written now and those that killed writers left behind."""
         own = [self.root / name for name in layout.FOLDERS if not self.link_above(f"{name}/")]
-        walks = (walk for start in own for walk in os.walk(start))  # which follows no link
+        walks = (walk for start in own for walk in os.walk(start))  # os.walk does not follow links
         return [Path(folder, name) for folder, _, names in walks for name in names if _is_temporary(name)]
 
     def link_above(self, path: str) -> str | None:
-        """Return the first folder of a path that is a link; the root itself may be reached by one."""
+        """Return the first folder in a path that is a link, or None. The root itself may be a link."""
         folder = ""
         for name in path.split("/")[:-1]:
             folder = f"{folder}/{name}" if folder else name
@@ -119,7 +120,7 @@ class FolderStore(Store):
         return None
 
     def linked_folders(self) -> dict[str, str]:
-        """Return the folders that are links, with what they point at: nothing is changed through them."""
+        """Return the folders that are links, with their targets. The store changes nothing through a link."""
         links: dict[str, str] = {}
         pending = list(layout.FOLDERS)
         while pending:
@@ -134,7 +135,7 @@ class FolderStore(Store):
         return dict(sorted(links.items()))
 
     def dead_temporary_files(self) -> list[Path]:
-        """Those whose writers, processes of this machine, have ended."""
+        """Return temporary files whose writers ran on this machine and have ended."""
         return [path for path in self.temporary_files() if process.is_of_a_dead_one(path.name.split(".")[-3])]
 
     def delete(self, path: str) -> None:
@@ -165,11 +166,11 @@ class FolderStore(Store):
         except BaseException as fault:
             temporary.unlink(missing_ok=True)
             if isinstance(fault, OSError) and str(fault.filename) in ("None", str(temporary)):
-                fault.filename = str(target)  # a full disk names no file, a folder in the file's place the wrong one
+                fault.filename = str(target)  # some errors name no file, or the temporary one
             raise
 
     def _own(self, path: str) -> Path:
-        """Return where to change a file; whoever gave us the store may have put a link to another folder into it."""
+        """Return the path on disk of a file to be changed. Raise UserError if one of its folders is a link."""
         link = self.link_above(path)
         if link is not None:
             raise UserError(link_refusal(self.uri, link, os.readlink(self._place(link))))
@@ -179,7 +180,7 @@ class FolderStore(Store):
         return Path(self._place(path))
 
     def _place(self, path: str) -> str:
-        """As text: making a `Path` takes longer than opening the file."""
+        """Return the path on disk as a string: building a `Path` takes longer than opening the file."""
         if path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"{path!r} leaves the store")
         return f"{self.uri}/{path}"
@@ -193,7 +194,7 @@ def link_refusal(uri: str, link: str, target: str) -> str:
 
 
 def make_folder(out: Path) -> None:
-    """For what a command writes; refused where nothing can be written."""
+    """Create an output folder. Raise UserError if it is not writable."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):

@@ -1,4 +1,4 @@
-"""Where everything is in a store: the only place that knows its paths and the short name of a trial."""
+"""The layout of a store: the only module that knows its paths and the short name of a trial."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ RECORD, RESUME, PROGRESS, LOG = "record.json", "resume.pt", "progress.json", "lo
 WEIGHTS, COUNTEREXAMPLES = ".safetensors", ".npz"
 SHORT_NAME = re.compile(r"[0-9a-f]{16}")
 
-_DRIVERS, _MERGE = "drivers-", "merge-"
+_MERGE = "merge-"
 _CHECKPOINT = r"(?:last|best_test|best_validation|epoch-\d+)(?:-[0-9a-f]{16})?\.safetensors"
 _TRIAL_FILE = re.compile(
     rf"trials/[^/]+/(?:record\.json|failed-\d+\.json|resume\.pt|progress\.json|log\.txt|{_CHECKPOINT})"
 )
 _COUNTEREXAMPLES = re.compile(r"evaluations/[^/]+/[^/]+/[^/]+\.npz")
-_LEASE = re.compile(r"leases/[^/]+\.\d{1,9}\.json")
+_LEASE = re.compile(r"leases/[^/]+\.[0-9a-f]{1,40}\.json")
 _SET_ASIDE = re.compile(rf"broken/(?:{'|'.join(FOLDERS)})/.+\.\d+")
 _SHARD = re.compile(r"shard-(\d+)-(\d+)(?:\.(.+))?\.json")
 _DIAGNOSED = re.compile(r"(epoch-\d+|[a-z_]+)-")
 
 
 def kind_at(path: str) -> str | None:
-    """The kind of record that belongs at a path; None for all that is no record."""
+    """Return the kind of record that belongs at a path, or None if the path is not that of a record."""
     match path.split("/"):
         case ["trials", _, "record.json"]:
             return "trial"
@@ -65,7 +65,7 @@ def kind_at(path: str) -> str | None:
 
 
 def short(trial: str) -> str:
-    """A trial's folder name; the record inside holds the whole hash."""
+    """Return the folder name of a trial. The record inside holds the full hash."""
     return trial[:16]
 
 
@@ -82,18 +82,18 @@ def trial_file(trial: str, name: str) -> str:
 
 
 def failed_record(trial: str, number: int) -> str:
-    """What a trial's record said before somebody asked for another try."""
+    """Return the path of a failed record that was kept when the trial was retried."""
     return trial_file(trial, f"failed-{number}.json")
 
 
 def in_trial(path: str) -> tuple[str, str]:
-    """Short name and file name in a path below the trials."""
+    """Split a path below `trials/` into the trial's short name and the file name."""
     trial, _, name = path.removeprefix(f"{TRIALS}/").partition("/")
     return trial, name
 
 
 def is_trial_file(path: str) -> bool:
-    """Whether a training makes files of this name in its folder; whatever else is there is somebody else's."""
+    """Return whether training writes a file of this name. Any other file in a trial folder is not ours."""
     return _TRIAL_FILE.fullmatch(path) is not None
 
 
@@ -106,21 +106,21 @@ def evaluations_of(trial: str) -> str:
 
 
 def evaluation_folder(trial: str, checkpoint: str, attack: str) -> str:
-    """Of an evaluation's pieces, until they become its record."""
+    """Return the folder that holds the shards of an evaluation until they are merged into its record."""
     return f"{evaluations_of(trial)}/{checkpoint}/{attack}"
 
 
 def evaluation_record(trial: str, checkpoint: str, attack: str) -> str:
-    return f"{EVALUATIONS}/{trial[:16]}/{checkpoint}/{attack}.json"  # tens of thousands: no call for each part
+    return f"{EVALUATIONS}/{trial[:16]}/{checkpoint}/{attack}.json"  # called tens of thousands of times, hence inlined
 
 
 def evaluated_trial(record: str) -> str:
-    """The short name of the trial in the path of an evaluation's record."""
+    """Return the short name of the trial in the path of an evaluation record."""
     return record.split("/", 2)[1]
 
 
 def counterexamples(record: str) -> str:
-    """What fooled the model, beside the evaluation's record."""
+    """Return the path of the counterexamples that belong to an evaluation record."""
     return f"{record.removesuffix('.json')}{COUNTEREXAMPLES}"
 
 
@@ -137,7 +137,7 @@ def shard(folder: str, first: int, last: int, phase: str) -> str:
 
 
 def record_of_shard(path: str) -> str:
-    """The evaluation that a shard belongs to."""
+    """Return the path of the evaluation record that a shard belongs to."""
     return f"{path.rpartition('/')[0]}.json"
 
 
@@ -153,14 +153,14 @@ def shard_name(path: str) -> ShardName | None:
 
 
 def diagnostics_record(trial: str, checkpoint: str, epsilon: str, images: int | None, norm: str = "linf") -> str:
-    """The settings are part of the name: studies that share a trial and ask for different ones both keep theirs."""
+    """Return the path of a diagnostics record. It contains the settings, so studies that share a trial do not clash."""
     radius = f"{'' if norm == 'linf' else f'{norm}-'}{epsilon.replace('/', '_')}"
     settings = f"{radius}-{'all' if images is None else images}"
     return f"{DIAGNOSTICS}/{short(trial)}/{checkpoint}-{settings}.json"
 
 
 def diagnosed_checkpoint(record: str) -> str:
-    """The checkpoint in the path of a diagnostics record; the settings that follow it have dashes too."""
+    """Return the checkpoint in the path of a diagnostics record. The settings after it may contain dashes too."""
     match = _DIAGNOSED.match(record.rpartition("/")[2])
     return match[1] if match else ""
 
@@ -205,8 +205,9 @@ def usage(study: str, driver: str) -> str:
     return f"{usage_folder(study)}/{driver}.json"
 
 
-def lease(name: str, generation: int) -> str:
-    return f"{LEASES}/{name}.{generation}.json"
+def lease(name: str, part: int | str) -> str:
+    """Return the path of a lease file. `part` is a number, or the identity of the holder that was taken over."""
+    return f"{LEASES}/{name}.{part}.json"
 
 
 def is_lease(path: str) -> bool:
@@ -214,12 +215,12 @@ def is_lease(path: str) -> bool:
 
 
 def is_set_aside(path: str) -> bool:
-    """Whether it is the place of a broken file of the store."""
+    """Return whether this is the path of a broken file that was set aside."""
     return _SET_ASIDE.fullmatch(path) is not None
 
 
 def merge_lease(merge: str) -> str:
-    """The name under which a merge is leased: until its end nobody knows what its files are for."""
+    """Return the lease name of a merge. Until it ends, its files may look unused."""
     return f"{_MERGE}{merge}"
 
 
@@ -227,23 +228,9 @@ def is_merge(name: str) -> bool:
     return name.startswith(_MERGE)
 
 
-def driver_lease(driver: str) -> str:
-    """The name under which a driver gives its sign of life, which is that of all its leases."""
-    return f"{_DRIVERS}{driver}"
-
-
-def is_driver(name: str) -> bool:
-    return name.startswith(_DRIVERS)
-
-
 def trial_lease(trial: str) -> str:
-    """The name under which a trial's training is leased."""
+    """Return the lease name of a trial's training."""
     return f"{TRIALS}-{short(trial)}"
-
-
-def evaluations_lease(trial: str) -> str:
-    """The same of all its evaluations: whoever has loaded its weights goes on with them."""
-    return f"{EVALUATIONS}-{short(trial)}"
 
 
 def search_lease(search: str) -> str:

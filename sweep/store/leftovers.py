@@ -1,4 +1,4 @@
-"""What of a store no table, resume or evaluation needs."""
+"""Garbage collection: files of a store that no table, resume or evaluation needs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sweep.store import layout
 from sweep.store.base import Entry, Store
 from sweep.store.encoding import BrokenRecord
 from sweep.store.folder import FolderStore, link_refusal
-from sweep.store.holders import abandoned, held
-from sweep.store.leases import delete_abandoned, take
+from sweep.store.lease_upkeep import abandoned, delete_abandoned, held
+from sweep.store.leases import take
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.store.replaced import REPLACED, replaced_models
+from trainers.attacks.scoring.suites import wants_diagnostics
 from trainers.config import CHECKPOINTS
-from trainers.suites import wants_diagnostics
 
-# What is younger may be in use by a writer that has just begun.
+# Younger files may be in use by a writer that has just started.
 LEFTOVER_SECONDS = 3600.0
-# Optuna holds a journal's lock for milliseconds, and takes one that is older than 30 s for a dead writer's.
+# Optuna holds a journal's lock for milliseconds and treats a lock older than 30 s as that of a dead writer.
 LOCK_SECONDS = 60.0
 LEASES = "leases that nobody holds"
 PRUNED, UNSELECTED = "files of pruned candidates", "checkpoints that no study selects"
@@ -34,11 +34,12 @@ PRUNED, UNSELECTED = "files of pruned candidates", "checkpoints that no study se
 def leftovers(
     store: Store, *, all_checkpoints: bool = False, broken: bool = False, young: list[Entry] | None = None
 ) -> dict[str, list[Entry]]:
-    """Reason -> files. With `all_checkpoints` none is in excess; with `broken` what was set aside is.
+    """Return unneeded files, grouped by reason.
 
-    Weights come before their record, and that before the manifest which selects them: those that may still be wanted
-    for their age alone are added to `young`.
-    Reasons that begin with REPLACED hold models that a study had selected once.
+    With `all_checkpoints` no checkpoint counts as unneeded. With `broken` files that were set aside are included.
+    Weights are written before their record, and the record before the manifest that selects them. Files that are
+    spared only because they are recent are therefore added to `young`.
+    Reasons that begin with REPLACED hold models that a study used to select.
     """
     old = time.time() - LEFTOVER_SECONDS
     found: dict[str, list[Entry]] = defaultdict(list)
@@ -63,7 +64,7 @@ def leftovers(
 
 
 def left_alone(store: Store, broken: bool = False) -> list[str]:
-    """What nobody should expect to be deleted: linked folders, and files that this program did not name."""
+    """Return messages about what is never deleted: linked folders, and files with names unknown to this program."""
     lines = links_left_alone(store)
     for folder, is_ours in ((layout.LEASES, layout.is_lease), (layout.BROKEN, layout.is_set_aside)):
         paths = store.paths(folder) if folder == layout.LEASES or broken else []
@@ -80,7 +81,7 @@ def links_left_alone(store: Store) -> list[str]:
 
 
 def refuse_links(store: Store) -> None:
-    """Before work begins: a trial would otherwise fail when it writes its files."""
+    """Raise UserError if a folder of the store is a link: trials would fail when they write their files."""
     links = store.linked_folders() if isinstance(store, FolderStore) else {}
     for folder, target in links.items():
         if folder.split("/")[0] != layout.BROKEN:
@@ -88,12 +89,12 @@ def refuse_links(store: Store) -> None:
 
 
 def merges(store: Store) -> list[str]:
-    """Who is merging other stores into this one."""
+    """Return the processes that are merging other stores into this one."""
     return [holder.title for name, holder in held(store).items() if layout.is_merge(name)]
 
 
 def _may_be_wanted(reason: str) -> bool:
-    """Return whether a manifest that is still to come could select such files."""
+    """Return whether a manifest that is yet to be written could select such files."""
     return reason in (PRUNED, UNSELECTED) or reason.startswith(REPLACED)
 
 
@@ -102,20 +103,20 @@ def _is_own(store: Store, path: str) -> bool:
 
 
 def delete(store: Store, found: dict[str, list[Entry]]) -> None:
-    """A merge that began after the look, while somebody was asked, may want checkpoints that were unwanted then."""
+    """Delete leftovers. Keep checkpoints if a merge has started since they were listed, as it may need them."""
     for reason, entries in found.items():
         if _may_be_wanted(reason) and merges(store):
             continue
         if reason == LEASES:
-            delete_abandoned(store, [entry.path for entry in entries])
+            delete_abandoned(store, [entry.path for entry in entries], time.time() - LEFTOVER_SECONDS)
         else:
             for entry in entries:
                 store.delete(entry.path)
 
 
 def delete_dead(store: Store) -> None:
-    """What no process can need or write any more, whoever else is at work: done at both ends of every run."""
-    delete_abandoned(store, [entry.path for entry in abandoned(store, 0.0) if _is_own(store, entry.path)])
+    """Delete what no process can need or write any more. Safe while other drivers work; called around every run."""
+    delete_abandoned(store, [entry.path for entry in abandoned(store, 0.0) if _is_own(store, entry.path)], 0.0)
     for entry in _merged_shards(store, math.inf):
         if _is_own(store, entry.path):
             store.delete(entry.path)
@@ -127,7 +128,7 @@ def delete_dead(store: Store) -> None:
 
 
 def _delete_ended_trainings(store: Store) -> None:
-    """States of finished trainings, and all that a pruned candidate left whose worker was killed before it could."""
+    """Delete resume states of finished trainings, and all files of pruned candidates whose worker was killed."""
     files: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in store.entries(layout.TRIALS):
         place, name = layout.in_trial(entry.path)
@@ -141,7 +142,7 @@ def _delete_ended_trainings(store: Store) -> None:
         elif not paths.keys().isdisjoint({layout.RESUME, layout.PROGRESS}):
             dead = [path for name, path in paths.items() if name in (layout.RESUME, layout.PROGRESS)]
         lease = take(store, layout.trial_lease(place)) if dead else None
-        if lease is None:  # nothing to do, or somebody trains it now
+        if lease is None:  # nothing to do, or another process is training it
             continue
         with lease:
             if _has_ended(store, place, pruned.get(place)):
@@ -178,16 +179,16 @@ def _of_trials(store: Store, all_checkpoints: bool) -> Iterator[tuple[str, Entry
 
 
 def _kept_checkpoints(store: Store) -> dict[str, set[str]]:
-    """Those that are selected; nothing is unwanted while a manifest cannot be read."""
+    """Return the selected checkpoints. Raise if a manifest cannot be read, since its checkpoints would be deleted."""
     if isinstance(store, FolderStore):
         for place in (store.root / layout.STUDIES).glob("*.json"):
-            if not place.is_file():  # a listing of records does not show it, and its checkpoints would look unwanted
+            if not place.is_file():  # record listings skip it, and its checkpoints would look unneeded
                 raise BrokenRecord(layout.manifest(place.stem), "it is no file")
     return selected_checkpoints(store.manifests().values())
 
 
 def selected_checkpoints(manifests: Iterable[Manifest]) -> dict[str, set[str]]:
-    """Folder name of a trial -> checkpoints that some study evaluates, or reads for its diagnostics."""
+    """Return the checkpoints that some study evaluates or needs for its diagnostics, by trial folder name."""
     kept: dict[str, set[str]] = defaultdict(set)
     for manifest in manifests:
         evaluation = manifest.evaluation
@@ -196,7 +197,7 @@ def selected_checkpoints(manifests: Iterable[Manifest]) -> dict[str, set[str]]:
         )
         for cell in manifest.cells:
             if cell.trial is not None:
-                known = cell.label in manifest.config_by_label  # of others everything may be wanted
+                known = cell.label in manifest.config_by_label  # for unknown labels keep every checkpoint
                 names = manifest.checkpoints(cell.label) if known else (*CHECKPOINTS, *evaluation.checkpoints)
                 kept[layout.short(cell.trial)] |= {*names, *diagnosed}
     return kept
@@ -212,7 +213,10 @@ def _merged_shards(store: Store, old: float) -> list[Entry]:
 
 
 def _unnamed_counterexamples(store: Store, old: float) -> list[Entry]:
-    """Left by an evaluation that was set aside, or computed again without them. Those being written are young."""
+    """Return counterexamples that no evaluation refers to, because it was set aside or recomputed without them.
+
+    Files newer than `old` are skipped: they may still be in the process of being written.
+    """
     found = {
         layout.evaluation_of_counterexamples(entry.path): entry
         for entry in store.entries(layout.EVALUATIONS)
@@ -225,7 +229,7 @@ def _unnamed_counterexamples(store: Store, old: float) -> list[Entry]:
 
 
 def _journal_locks(store: FolderStore) -> list[Entry]:
-    """They are links or files, beside the journals of searches that nobody leads."""
+    """Return old locks (links or files) of search journals whose search no driver leads."""
     leases, old = held(store), time.time() - LOCK_SECONDS
     locks = store.root.glob(f"{layout.search_journal('*')}.lock*")
     free = [

@@ -1,18 +1,21 @@
-"""A study's manifest grows: running two methods of a study today leaves the others' columns in tomorrow's tables."""
+"""Merging of manifests: running some methods of a study keeps the columns of its other methods."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from sweep.store import layout
 from sweep.store.base import Store
-from sweep.store.leases import alone
+from sweep.store.leases import take
 from sweep.store.leftovers import selected_checkpoints
 from sweep.store.records.manifest import Manifest, ReplacedColumn
 from sweep.store.replaced import remembered
 
-# What all columns of a study share. A manifest that differs here describes other trials under the same name.
+# Settings shared by all columns of a study. Manifests that differ in them describe different trials.
 SHARED = ("dataset", "model", "train", "selection", "train_images", "test_images")
 
 
@@ -21,7 +24,7 @@ def agree(one: Manifest, other: Manifest) -> bool:
 
 
 def _shared(manifest: Manifest) -> dict[str, Any]:
-    """Without what is absent: a version before this one may not have known the key."""
+    """Return the shared settings without empty values: earlier versions may lack some keys."""
     parts = {key: manifest.study.get(key) for key in SHARED}
     return {
         key: {name: value for name, value in part.items() if value is not None} if isinstance(part, dict) else part
@@ -30,9 +33,9 @@ def _shared(manifest: Manifest) -> dict[str, Any]:
 
 
 def united(before: Manifest | None, now: Manifest) -> Manifest:
-    """`now`, with what `before` has besides: other methods, and other seeds of columns that have not changed.
+    """Return `now` extended by other methods of `before`, and by other seeds of its unchanged columns.
 
-    Columns of `before` that are not in it any more are remembered as replaced.
+    Columns of `before` that are dropped are remembered as replaced.
     """
     if before is None:
         return now
@@ -42,7 +45,7 @@ def united(before: Manifest | None, now: Manifest) -> Manifest:
 
 
 def replaced_columns(before: Manifest, now: Manifest) -> list[ReplacedColumn]:
-    """Return the columns of `before` with models that `now` does not select."""
+    """Return the columns of `before` that have models which `now` does not select."""
     earlier, selected = selected_checkpoints([before]), selected_checkpoints([now])
     trials: dict[str, list[str]] = defaultdict(list)
     for cell in before.cells:
@@ -95,6 +98,16 @@ def _joined(before: Manifest, now: Manifest) -> Manifest:
 
 
 def write_manifest(store: Store, manifest: Manifest) -> None:
-    """Also keeps what the stored one has besides; two writers follow each other."""
+    """Merge a manifest into the stored one and write it. Concurrent writers are serialized."""
     with alone(store, f"studies-{manifest.name}"):
         store.write_record(united(store.usable(Manifest, manifest.path), manifest))
+
+
+@contextlib.contextmanager
+def alone(store: Store, name: str, patience: float = 15.0) -> Iterator[None]:
+    """Keep other processes out while something is read and written; after `patience` seconds go on all the same."""
+    end = time.monotonic() + patience
+    while (lease := take(store, name, patience)) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    with lease or contextlib.nullcontext():
+        yield

@@ -1,4 +1,4 @@
-"""Results of several stores in one. Everything is read and compared before anything is written."""
+"""Merging of stores. All records are read and compared before anything is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.encoding import BrokenRecord, NewerRecord
 from sweep.store.folder import FolderStore
-from sweep.store.holders import held
+from sweep.store.lease_upkeep import held
 from sweep.store.leases import take
 from sweep.store.manifests import SHARED, agree, united
 from sweep.store.publishing import leavable, without_command
@@ -29,7 +29,7 @@ from sweep.store.records.transfer import TransferRecord
 from sweep.store.records.trial import TrialRecord
 
 SHOWN = 20
-# What stands first is copied first: whoever finds a trial finds its evaluations, and a study's manifest comes last.
+# In copying order: a trial comes after its evaluations, and a study's manifest comes last.
 KINDS: tuple[type[Record], ...] = (
     EvaluationRecord,
     DiagnosticsRecord,
@@ -46,7 +46,7 @@ UNFINISHED = ("failed", "running")
 
 @dataclass(frozen=True)
 class Found:
-    """A record as one store has it."""
+    """A record in one store, with its encoded bytes."""
 
     store: Store
     record: Record
@@ -54,9 +54,9 @@ class Found:
 
 
 class Merge:
-    """What the target lacks of the sources; made of stores that contradict each other, it is one UserError.
+    """The records of the sources that the target lacks. Raises one UserError for all contradictions between stores.
 
-    `leave_out` names what of LEAVABLE stays where it is.
+    `leave_out` names the members of LEAVABLE that are not copied.
     """
 
     def __init__(self, target: Store, sources: Sequence[Store], leave_out: Collection[str] = ()) -> None:
@@ -93,11 +93,11 @@ class Merge:
             )
 
     def write(self) -> None:
-        """What belongs to a record first, the record last: a merge that is cut off has merged nothing by halves."""
+        """Copy the files of each record before the record, so that an interrupted merge leaves no partial record."""
         if not self.new:
             return
         order = {kind.kind: number for number, kind in enumerate(KINDS)}
-        lease = take(self.target, layout.merge_lease(uuid.uuid4().hex))  # so that gc knows that more is to come
+        lease = take(self.target, layout.merge_lease(uuid.uuid4().hex))  # tells gc that more files are coming
         with lease or contextlib.nullcontext():
             for path, found in sorted(self.new.items(), key=lambda item: order[item[1].record.kind]):
                 for other in _files(found):
@@ -106,7 +106,7 @@ class Merge:
                 self.target.write(path, found.data)
 
     def _is_being_written(self, record: Record, path: str) -> bool:
-        """Whether it is the journal of a search that a driver leads here; it writes its own, a view of the record."""
+        """Return whether the path is the journal of a search that a driver of the target leads and writes itself."""
         if not isinstance(record, SearchRecord) or path != layout.search_journal(record.id):
             return False
         return layout.search_lease(record.id) in held(self.target)
@@ -146,7 +146,7 @@ class Merge:
             known[path] = self.new[path] = Found(found.store, both, both.encoded())
 
     def _compare_origins(self, trials: list[Found]) -> None:
-        """One table must not mix data sets that only share a name; other devices and builds round otherwise."""
+        """Check that trials on one data set name had the same data. Warn about different devices or builds of torch."""
         first: dict[tuple[str, str], Found] = {}
         made_with: dict[str, set[str]] = {}
         for found in trials:
@@ -170,7 +170,7 @@ class Merge:
 
 
 def _is_further(known: Record, new: Record) -> bool:
-    """Whether the known one is no result yet and the new one is."""
+    """Return whether the new record should replace the known one because it is more complete."""
     if isinstance(known, TrialRecord | SearchRecord) and isinstance(new, TrialRecord | SearchRecord):
         return known.status in UNFINISHED and new.status not in UNFINISHED
     if isinstance(known, EvaluationRecord) and isinstance(new, EvaluationRecord):
@@ -181,7 +181,7 @@ def _is_further(known: Record, new: Record) -> bool:
 
 
 def _same_seeds(known: DecisionRecord, new: DecisionRecord) -> bool:
-    """Whether they agree as far as both have got."""
+    """Return whether two decisions agree on the seeds that both have."""
     shared = min(len(known.seeds), len(new.seeds))
     one, two = ((each.seeds[:shared], each.trials[:shared], each.differences[:shared]) for each in (known, new))
     return one == two
@@ -209,7 +209,7 @@ def _conflict(known: Record, new: Record) -> str | None:
 
 
 def _difference(known: Manifest, new: Manifest) -> str:
-    """The first settings in which they differ, as --set would write them."""
+    """Return the first settings in which two manifests differ, in the notation of --set."""
     one, two = (
         {"epsilon": each.epsilon, **_flat({key: each.study.get(key) for key in SHARED})} for each in (known, new)
     )
@@ -233,24 +233,24 @@ def _way_out(new: Manifest) -> str:
 
 
 def _joined(known: Manifest, new: Manifest) -> Manifest:
-    """One manifest of two; where one side's search has not chosen yet, the other side's cells count."""
+    """Merge two manifests. Cells come from the one with fewer cells that still wait for a search."""
     undecided = [sum(cell.trial is None for cell in manifest.cells) for manifest in (known, new)]
     return united(known, new) if undecided[0] > undecided[1] else united(new, known)
 
 
 def _outcome(record: Record) -> Any:
-    """What two computations of the same thing must agree on: not when, where or how long."""
+    """Return the part of a record that two computations must agree on: everything except time, machine and duration."""
     if isinstance(record, TrialRecord):
         curve = [{key: value for key, value in row.items() if key != "seconds"} for row in record.curve]
         return record.config, record.numerics, record.status, curve, record.checkpoints
     if isinstance(record, SearchRecord):
         return record.chosen, [(one.trial, one.state, one.value) for one in record.candidates]
-    # Two machines may fool the model by different images, and round differently where nobody sees it.
+    # Counterexamples may differ between machines, which round differently.
     return record.model_dump(exclude={*Provenance.model_fields, "wall_seconds", "counterexamples"})
 
 
 def _files(found: Found) -> list[str]:
-    """What comes along with a record."""
+    """Return the paths of the files that are copied along with a record."""
     record = found.record
     if isinstance(record, TrialRecord):
         left = {layout.trial_file(record.trial, name) for name in (layout.RECORD, layout.RESUME, layout.PROGRESS)}
@@ -267,7 +267,7 @@ def _files(found: Found) -> list[str]:
 
 
 def _checksums(record: Record) -> dict[str, str | None]:
-    """The files that a record describes, each with the SHA-256 that it should have."""
+    """Return the files that a record describes, each with its expected SHA-256."""
     if isinstance(record, TrialRecord):
         return {layout.weights(record.trial, name): kept.sha256 for name, kept in record.checkpoints.items()}
     if isinstance(record, EvaluationRecord) and record.counterexamples is not None:
@@ -282,12 +282,12 @@ def _file_faults(found: Found) -> Iterator[str]:
                 yield f"broken file {path}: it is not the one that {found.record.path} describes"
         elif found.store.exists(path):
             yield f"broken file {path}: it is a link; put the file itself there"
-        elif isinstance(found.record, DiagnosticsRecord):  # others need theirs in no table, and may have lost them
+        elif isinstance(found.record, DiagnosticsRecord):  # no table needs the files of other records
             yield f"broken record {found.record.path}: {path} is absent"
 
 
 def _has(store: Store, path: str) -> bool:
-    """As a file of its own: what links point at is not the store's."""
+    """Return whether the store holds a regular file at this path. Links do not count."""
     return path in store.paths(path.rpartition("/")[0])
 
 

@@ -1,4 +1,4 @@
-"""The version of everything that can move a number."""
+"""The version of all code that can change a result."""
 
-# Raised whenever code that can move a number changes, so that old records are not taken for new ones.
+# Increment this whenever a code change can change a result, so that old records are not mixed with new ones.
 NUMERICS_VERSION = 3

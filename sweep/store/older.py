@@ -1,4 +1,4 @@
-"""What is said of trials of other numerics versions, in one line."""
+"""One-line messages about trials of other numerics versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweep.store.numerics import NUMERICS_VERSION
 
 
 def older_note(store: Store, looks: Iterable[TrialLook]) -> str | None:
-    """None where all trials are of this version; what is broken counts as nothing."""
+    """Return a message about trials of older numerics versions, or None if there are none. Skip broken records."""
     found = Counter(one.numerics for one in looks if one.state != "broken" and one.numerics < NUMERICS_VERSION)
     if not found:
         return None
@@ -23,6 +23,6 @@ def older_note(store: Store, looks: Iterable[TrialLook]) -> str | None:
 
 
 def versions_text(found: Iterable[int]) -> str:
-    """Of trials that this version does not take for its own."""
+    """Return text that names older numerics versions and says that this version trains anew."""
     versions = ", ".join(str(version) for version in sorted(found))
     return f"numerics version {versions}; this version makes version {NUMERICS_VERSION} and trains anew"

@@ -1,4 +1,4 @@
-"""Which store an address means."""
+"""Opening a store by its address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep.store.s3 import S3Store
 
 
 def open_store(uri: str | Path) -> Store:
-    """A folder, or s3://bucket/prefix?endpoint_override=…&region=…"""
+    """Open the store at a folder or at s3://bucket/prefix?endpoint_override=…&region=…"""
     text = str(uri)
     if text.startswith("s3://"):
         return S3Store(text)
@@ -22,7 +22,7 @@ def open_store(uri: str | Path) -> Store:
 
 
 def existing_store(uri: str | Path) -> Store:
-    """One that must be there: to look into a misspelt place would quietly find nothing."""
+    """Open an existing store. Raise UserError if it is missing, since a misspelt address would look empty."""
     store = open_store(uri)
     exists = store.root.is_dir() if isinstance(store, FolderStore) else any(True for _ in store.entries())
     if not exists:

@@ -1,4 +1,4 @@
-"""A store that waits for one that does not answer: a server that is started again is no reason to end days of work."""
+"""A store wrapper that retries while the store is unavailable, so that a server restart does not end a long run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sweep.store.base import Entry, Skip, Store
 
 PATIENCE_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-# What a store that does answer says of its content.
+# Errors about the content of a store that is available.
 ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-# What no waiting mends: somebody has to make room or to give a right.
+# Errors that waiting does not fix: a user has to free space or grant permissions.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EFBIG)
 
 Answer = TypeVar("Answer")
 
 
 class StoreGone(OSError):
-    """It has not answered for as long as anyone was willing to wait."""
+    """An error raised when a store stayed unavailable for the whole waiting time."""
 
 
 class PatientStore(Store):
-    """Every call is made again until it is answered, for five minutes; `say` hears of it, `stopping` ends the wait."""
+    """A store that retries every call for up to five minutes. `say` gets messages; `stopping` ends the wait."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class PatientStore(Store):
     def read(self, path: str) -> bytes:
         return self._ask(lambda: self.store.read(path))
 
-    def write(self, path: str, data: bytes) -> None:
-        self._ask(lambda: self.store.write(path, data))
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._ask(lambda: self.store.write(path, data, durable=durable))
 
     def create(self, path: str, data: bytes) -> bool:
-        """False also where an earlier try of this call was carried out: whoever cares looks at what is there."""
+        """Create a file. Also return False if an earlier attempt of this call succeeded; read the file to check."""
         return self._ask(lambda: self.store.create(path, data))
 
     def exists(self, path: str) -> bool:

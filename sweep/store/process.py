@@ -1,4 +1,4 @@
-"""Which process wrote or holds something, in words that tell later, on the same machine, whether it still lives."""
+"""Process identities that let the same machine check later whether the process is still alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @cache
 def host() -> str:
-    """This machine, boot and process namespace: within it a process number says whether a process still lives."""
+    """Return an identifier of this machine, boot and process namespace, within which process numbers are valid."""
     try:
         place = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8] + os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -20,7 +20,10 @@ def host() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process began, in the kernel's ticks: tells a reused process number from its earlier owner."""
+    """Return the start time of a process in kernel ticks, which tells it from others with the same number.
+
+    Return an empty string if the start time cannot be read.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -38,12 +41,12 @@ def is_alive(pid: int, began: str) -> bool:
 
 
 def mark() -> str:
-    """This process, as part of a file's name."""
+    """Return a mark of this process for use in file names."""
     return f"{_short_host()}-{os.getpid()}-{started(os.getpid())}"
 
 
 def is_of_a_dead_one(text: str) -> bool:
-    """Whether this is the mark of a process of this machine that has ended."""
+    """Return whether this is the mark of a process of this machine that has ended."""
     place, _, rest = text.partition("-")
     pid, _, began = rest.partition("-")
     return place == _short_host() and pid.isdecimal() and not is_alive(int(pid), began)

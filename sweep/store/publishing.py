@@ -1,16 +1,19 @@
-"""What a store that is published may leave behind: no table of accuracies reads it; some of it is large or private."""
+"""Files that may be left out when a store is published. No table of accuracies needs them."""
 
 from __future__ import annotations
 
 from sweep.store import layout
 from sweep.store.records.record import Record
 
-# Without diagnostics there are no figures of margins, gradients and potentially misclassified images.
+# Without diagnostics, there are no figures of margins, gradients and potentially misclassified images.
 LEAVABLE = ("weights", "logs", "journals", "counterexamples", "diagnostics", "commands")
 
 
 def leavable(path: str) -> str | None:
-    """What of LEAVABLE a file is; None for a record, diagnostics aside, which come with their arrays or not at all."""
+    """Return the member of LEAVABLE that a file belongs to, or None if it must be published.
+
+    Diagnostics records count as leavable, because they are useless without their arrays.
+    """
     if path.endswith(layout.WEIGHTS):
         return "weights"
     folder = path.partition("/")[0]
@@ -21,5 +24,5 @@ def leavable(path: str) -> str | None:
 
 
 def without_command(record: Record) -> Record:
-    """A command may tell where somebody keeps their files."""
+    """Return the record without its command, which may reveal private paths."""
     return record.model_copy(update={"command": None}) if getattr(record, "command", None) else record

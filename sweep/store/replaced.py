@@ -1,4 +1,4 @@
-"""Columns that a later run of their study replaced: which settings differ, and whose models they left in the store."""
+"""Columns that a later run of their study replaced: the settings that differ, and the models that remain stored."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sweep.store.records.trial import TrialRecord
 from trainers.config import TrialConfig
 
 REPLACED = "models of replaced column"
-MOST = 5  # settings that are named
-# Parts of a manifest's study that can replace a column without changing its configuration.
+MOST = 5  # maximum number of settings to list
+# Evaluation settings that can replace a column without changing its configuration.
 BESIDE = ("checkpoints", "diagnosed", "diagnostics", "epsilon", "norm")
 
 
 class Difference(NamedTuple):
-    """A setting as a study writes it, and its two values."""
+    """A setting, as written in a study file, with its two values."""
 
     key: str
     before: Any
@@ -28,21 +28,21 @@ class Difference(NamedTuple):
 
 
 def config_differences(before: TrialConfig, now: TrialConfig, *, chosen: bool = True) -> list[Difference]:
-    """Compare two configurations, seeds aside; without `chosen` hyperparameters too."""
+    """Return the settings in which two configurations differ, except seeds and, without `chosen`, hyperparameters."""
     old, new = (_settings(config) for config in (before, now))
     names = [key for key in {**old, **new} if chosen or not key.startswith("hyperparameters.")]
     return [Difference(key, old.get(key), new.get(key)) for key in names if old.get(key) != new.get(key)]
 
 
 def column_differences(before: Manifest, now: Manifest, label: str) -> list[Difference]:
-    """Say which settings of a column of `before` differ in `now`, or those of its study if the column is gone."""
+    """Return the settings in which a column differs between two manifests, or those of its study if it is gone."""
     old, new = before.config_by_label.get(label), now.config_by_label.get(label)
     found = []
     if old is not None and new is not None:
         waits = any(cell.trial is None for cell in (*before.cells, *now.cells) if cell.label == label)
         found = config_differences(old, new, chosen=not waits)
     elif new is None:
-        # A study's other columns go with it when what they share changes.
+        # A change of shared settings replaces all columns of a study.
         parts = ("dataset", "model", "train", "selection", "train_images", "test_images")
         found = _between(*({key: each.study.get(key) for key in parts} for each in (before, now)))
     searches = [{search.label: search.id for search in each.searches}.get(label) for each in (before, now)]
@@ -56,10 +56,10 @@ def column_differences(before: Manifest, now: Manifest, label: str) -> list[Diff
 def replaced_models(
     store: Store, manifests: Iterable[Manifest], selected: Mapping[str, set[str]]
 ) -> dict[str, dict[str, str]]:
-    """Folder name of a trial -> checkpoint -> the replaced column that it belongs to, with the setting that it had.
+    """Return the reasons why models are unused: trial folder name -> checkpoint -> description of the old column.
 
-    Manifests remember their replaced columns. A finished trial that no manifest names and no search trained was a
-    column's, too: it is described by its record. Checkpoints that a study selects now are left out.
+    Manifests remember their replaced columns. A finished trial that no manifest names and no search trained also
+    belonged to a column, which is described from its record. Checkpoints that a study selects now are omitted.
     """
     manifests = list(manifests)
     found: dict[str, dict[str, str]] = defaultdict(dict)
@@ -82,7 +82,7 @@ def replaced_models(
 
 
 def remembered(columns: Iterable[ReplacedColumn], selected: Mapping[str, set[str]]) -> tuple[ReplacedColumn, ...]:
-    """Join equal columns and drop trials whose checkpoints are all selected again."""
+    """Merge equal columns and drop trials whose checkpoints are all selected again."""
     joined: dict[tuple[str, str], ReplacedColumn] = {}
     for column in columns:
         key = (column.label, column.config.model_dump_json())
@@ -100,7 +100,7 @@ def remembered(columns: Iterable[ReplacedColumn], selected: Mapping[str, set[str
 
 
 def _searched_trials(store: Store) -> set[str]:
-    """Folder names of the trainings of searches."""
+    """Return the folder names of all trials that searches trained."""
     candidates = store.records(CandidateRecord, store.record_paths(CandidateRecord), skip=lambda _: None)
     found = {layout.short(candidate.trial) for candidate in candidates}
     for search in store.records(SearchRecord, store.record_paths(SearchRecord), skip=lambda _: None):
@@ -120,7 +120,7 @@ def _reason(manifest: Manifest, label: str, config: TrialConfig) -> str:
 
 
 def _nearest_reason(manifests: Iterable[Manifest], config: TrialConfig) -> str:
-    """Describe a trial that no manifest remembers by the column of its method that it is most like."""
+    """Describe a trial that no manifest remembers by the most similar column of its method."""
     near = [
         (len(config_differences(config, now)), manifest.name, label, manifest)
         for manifest in manifests

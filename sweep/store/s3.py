@@ -1,6 +1,6 @@
-"""A store behind s3://bucket/prefix?endpoint_override=http://host:port&region=…: same records, same guarantees.
+"""A store at s3://bucket/prefix?endpoint_override=http://host:port&region=… with the guarantees of a folder store.
 
-A put is atomic by itself. `create` is a conditional put (If-None-Match), which the service decides among all writers.
+Every put is atomic. `create` is a conditional put (If-None-Match), so the service decides between writers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sweep.store.base import Entry, Skip, Store
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 READERS = 16
-READ_SECONDS = 20.0  # a service that says nothing for so long is asked again, then given up
-RETRY_SECONDS = 40.0  # after a call's first fault it is over: with the time-out before it, a minute
+READ_SECONDS = 20.0  # timeout of one request, which is then retried
+RETRY_SECONDS = 40.0  # limit after the first fault of a call; with the timeout before it, a minute in total
 TRIES = 6
-PAUSE_SECONDS = 0.5  # at most, before the second try; twice as long before each further one
+PAUSE_SECONDS = 0.5  # maximum before the second try; doubles with each further one
 RETRIED_CODES = ("ConditionalRequestConflict", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling")
 
 
 class StoreUnreachable(UserError, OSError):
-    """The service does not answer, or refuses; the message says which bucket and why."""
+    """An error raised when the service does not respond or refuses a request; it names the bucket and the cause."""
 
 
 class S3Store(Store):
@@ -55,7 +55,7 @@ class S3Store(Store):
             data: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(path))["Body"].read()
             return data
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         with self._calling(f"write {path}"):
             self.client.put_object(Bucket=self.bucket, Key=self._key(path), Body=data)
 
@@ -64,7 +64,7 @@ class S3Store(Store):
             with self._calling(f"create {path}"):
                 self.client.put_object(Bucket=self.bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
         except FileExistsError as fault:
-            # A put that was carried out and whose answer was lost is refused when it is tried again: it is ours.
+            # If the response to a successful put was lost, the retry is refused although the file is ours.
             return isinstance(fault, _RefusedAgain) and self._read_if_there(path) == data
         return True
 
@@ -102,7 +102,7 @@ class S3Store(Store):
     def read_many(self, paths: Iterable[str], skip: Skip | None = None) -> Iterator[tuple[str, bytes]]:
         waiting = iter(paths)
         with ThreadPoolExecutor(READERS) as readers:
-            # In portions, so that a hundred thousand records are never all in memory at once.
+            # Read in chunks to keep memory bounded with a hundred thousand records.
             while portion := list(islice(waiting, 20 * READERS)):
                 for path, data in zip(portion, readers.map(self._read_if_there, portion), strict=True):
                     if data is not None:
@@ -124,13 +124,14 @@ class S3Store(Store):
 
 
 class _RefusedAgain(FileExistsError):
-    """There when a call was tried again: what put it there may have been the try before."""
+    """An error raised if the object exists when a call is retried. The previous attempt may have created it."""
 
 
 class _Retries:
-    """When a call is tried again, in place of botocore's rule, which bounds tries but not time.
+    """A retry rule that replaces botocore's, which limits the number of tries but not the time.
 
-    What a call met first is left in what is raised in the end: a service that dies says why only at the beginning.
+    The first fault of a call is attached to the final error, because a failing service often states the cause only
+    at the beginning.
     """
 
     def __call__(
@@ -150,7 +151,7 @@ class _Retries:
         return None
 
     def _fault(self, response: Any, caught: Any) -> str | None:
-        """What is worth another try; None for an answer, a refusal included."""
+        """Return a fault that is worth a retry, or None for a final answer, including a refusal."""
         from botocore.exceptions import ConnectionError, HTTPClientError
 
         if caught is not None:
@@ -162,7 +163,7 @@ class _Retries:
 
 
 class _Translating:
-    """The service's errors as those that a folder would raise, or as one message that names bucket and cause."""
+    """A context manager that turns errors of the service into those of a folder store, or into StoreUnreachable."""
 
     def __init__(self, store: S3Store, what: str) -> None:
         self.store, self.what = store, what
@@ -189,7 +190,7 @@ class _Translating:
 
 
 def _first_fault(error: BaseException | None) -> str | None:
-    """What the call met first; a transfer wraps the error that knows it."""
+    """Return the first fault of a call, searching the chain of errors, or None."""
     while error is not None:
         first = getattr(error, "first_fault", None) or (getattr(error, "response", None) or {}).get("FirstFault")
         if first:

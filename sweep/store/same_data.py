@@ -1,4 +1,4 @@
-"""Numbers of one table are made on one data set, by SHA-256: what records say of theirs, and what is there instead."""
+"""Checks that all numbers in a table come from the same data set, compared by SHA-256."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.records.trial import Progress, TrialRecord
 
-Recorded = Mapping[str, Mapping[str, str]]  # name of a data set or file -> SHA-256 -> a trial that says so
+Recorded = Mapping[str, Mapping[str, str]]  # name of a data set or file -> SHA-256 -> a trial that recorded it
 
 
 def recorded_data(store: Store, trials: Iterable[str]) -> Recorded:
-    """What the finished ones of these trials, and those that were cut off, were trained on. Older ones do not say."""
+    """Return the data on which finished and interrupted trials were trained. Older trials did not record it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     left = dict.fromkeys(trials)
     records = store.records(TrialRecord, map(layout.trial_record, left), lambda fault: None)
@@ -29,7 +29,7 @@ def recorded_data(store: Store, trials: Iterable[str]) -> Recorded:
 
 
 def _cut_off(store: Store, trials: Iterable[str]) -> Iterator[Progress]:
-    """Their notes are removed when they end; one that cannot be read says nothing."""
+    """Yield the progress notes of interrupted trials. Unreadable notes are skipped."""
     paths = [layout.trial_file(trial, layout.PROGRESS) for trial in trials]
     for _, note in store.read_many(paths, lambda fault: None):
         with suppress(ValidationError):
@@ -37,7 +37,7 @@ def _cut_off(store: Store, trials: Iterable[str]) -> Iterator[Progress]:
 
 
 def data_faults(recorded: Recorded, found: Mapping[str, str], folder: object, instead: str) -> list[str]:
-    """Where what is in the folder differs from what trials were trained on; `instead` is another way out."""
+    """Return messages where the data in the folder differs from that of trials. `instead` offers another solution."""
     return [
         data_fault(name, folder, f"trial {layout.short(trial)} was trained on", (expected, sha256), instead)
         for name, sha256 in found.items()
@@ -47,7 +47,7 @@ def data_faults(recorded: Recorded, found: Mapping[str, str], folder: object, in
 
 
 def data_fault(name: str, folder: object, whose: str, differing: tuple[str, str], instead: str) -> str:
-    """`differing` are the SHA-256 that is recorded and the one of what is in the folder."""
+    """Return a message that data differs. `differing` holds the recorded SHA-256 and that of the data in the folder."""
     expected, found = differing
     return (
         f"data set {name!r} in {folder or 'data'} is not the one that {whose}: its record expects sha256 "
@@ -57,7 +57,7 @@ def data_fault(name: str, folder: object, whose: str, differing: tuple[str, str]
 
 
 def node_fault(driver: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Where a node has other data than the driver."""
+    """Return a message if a node has other data than the driver, else None."""
     differing = [
         f"{name!r} (sha256 {found[name][:16]}…, the driver's has {sha256[:16]}…)"
         for name, sha256 in driver.items()

@@ -1,4 +1,4 @@
-"""How much of the devices a study has used, over all drivers that ever worked on it: a note of each, never deleted."""
+"""Device time used by a study: one note per driver that ever worked on it. Notes are never deleted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ HOUR = 3600.0
 
 
 class Usage(Part):
-    """One driver's part: a note for the budget, which each driver writes alone."""
+    """The device time used by one driver. Only that driver writes it."""
 
     driver: str
     device_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
-    budget_hours: float | None = None  # what it was allowed, all drivers together
+    budget_hours: float | None = None  # the limit for all drivers together
     updated: float = 0.0
 
 
 def usages(store: Store, study: str, skip: Skip | None = None) -> list[Usage]:
-    """Of every driver; the latest last. A broken one is given to `skip`, or named: its hours are not counted."""
+    """Return the notes of all drivers, latest last. Broken ones are passed to `skip`, or printed, and not counted."""
     found = []
     for path, data in store.read_many(store.paths(layout.usage_folder(study))):
         try:
@@ -51,14 +51,14 @@ def used_hours(notes: Iterable[Usage]) -> float:
 
 
 def budget_left(notes: list[Usage]) -> tuple[float, float | None]:
-    """Device-hours used, and what is left of the budget that was named last; None without one."""
+    """Return the device-hours used and those remaining of the most recent budget (None without a budget)."""
     used = used_hours(notes)
     limit = notes[-1].budget_hours if notes else None
     return used, None if limit is None else max(0.0, limit - used)
 
 
 class Budget:
-    """What a driver may still start. Its own use is written down every minute, and others' is looked at."""
+    """A limit on device-hours. Every minute it stores this driver's usage and reads that of the others."""
 
     def __init__(self, store: Store, study: str, limit: float | None, busy_seconds: Callable[[], float]) -> None:
         self.store, self.study, self.limit, self.busy_seconds = store, study, limit, busy_seconds
@@ -68,14 +68,14 @@ class Budget:
 
     @property
     def used(self) -> float:
-        """Device-hours, of all drivers."""
+        """Return the device-hours used by all drivers."""
         return self._others + self.busy_seconds() / HOUR
 
     def may_start(self) -> bool:
         return self.limit is None or self.used < self.limit
 
     def update(self) -> None:
-        """Cheap, and may be called at any rate."""
+        """Write the usage if a minute has passed. It is cheap and may be called at any rate."""
         if time.monotonic() >= self._next:
             self.write()
 

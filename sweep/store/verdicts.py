@@ -1,4 +1,4 @@
-"""Verdicts as text: base64 of packed bits; distances as base64 of float32. Loads numpy only where it is needed."""
+"""Verdicts as text: base64 of packed bits; distances as base64 of float32. Imports numpy only where needed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def pack(verdicts: np.ndarray) -> str:
 
 
 def unpack(text: str, count: int) -> np.ndarray:
-    """The booleans behind base64 of np.packbits."""
+    """Return the `count` booleans that `pack` encoded."""
     import numpy as np
 
     return np.unpackbits(np.frombuffer(packed(text, count), np.uint8), count=count).astype(bool)
 
 
 def count_true(text: str, images: int) -> int:
-    """How many of the verdicts are true; the padding of np.packbits is zero."""
+    """Return the number of true verdicts. The padding bits of np.packbits are zero."""
     return int.from_bytes(packed(text, images)).bit_count()
 
 
@@ -42,7 +42,7 @@ def pack_distances(distances: np.ndarray) -> str:
 
 
 def unpack_distances(text: str, count: int) -> np.ndarray:
-    """One for each image, infinite where nothing was found; whatever else is no distance is refused."""
+    """Return one distance per image, infinite where no counterexample was found. Raise ValueError if any is invalid."""
     import numpy as np
 
     try:

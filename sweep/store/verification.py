@@ -1,4 +1,4 @@
-"""Every checksum of a store compared with what it is of: records, weights, counterexamples, arrays of diagnostics."""
+"""Verification of every checksum in a store: records, weights, counterexamples and arrays of diagnostics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sweep.store.records.record import Record
 from sweep.store.records.trial import TrialRecord
 
 WEIGHTS, ARRAYS, COUNTEREXAMPLES = "weights", "arrays", "counterexamples"
-# Weights are judged by what the studies select, so manifests are read first.
+# Whether missing weights matter depends on the studies' selections, so manifests are read first.
 KINDS: tuple[type[Record], ...] = (Manifest, *(kind for kind in RECORD_TYPES.values() if kind is not Manifest))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that is not what it was when it was written; `record` is the one that describes it, if it is no record."""
+    """A damaged or missing file. `record` is the path of the record that describes it, unless it is one itself."""
 
     kind: str
     path: str
@@ -38,23 +38,23 @@ class Finding:
 
 
 class Verification:
-    """What a look at every file with a checksum finds; nothing is changed."""
+    """The result of checking every file that has a checksum. The store is not changed."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.checked: Counter[str] = Counter()
         self.findings: list[Finding] = []
-        self.unselected: list[str] = []  # weights that are absent and that no study asks for, as gc leaves a store
-        self.newer: list[str] = []  # records of a later version: they are whole, and their files are not looked at
+        self.unselected: list[str] = []  # missing weights that no study selects, as after gc
+        self.newer: list[str] = []  # valid records of a later version, whose files are not checked
         self._manifests: list[Manifest] = []
-        self._commands: dict[str, str] = {}  # folder name of a trial -> how it was computed
+        self._commands: dict[str, str] = {}  # trial folder name -> command that computed it
         for kind in KINDS:
             self._check_records(kind)
             if kind is Manifest:
                 self._selected = selected_checkpoints(self._manifests)
 
     def rows(self) -> list[tuple[str, int, int, int]]:
-        """Kind, files checked, damaged and missing."""
+        """Return kind, number of files checked, damaged and missing, for each kind."""
         damaged = Counter(one.kind for one in self.findings if not one.is_missing)
         missing = Counter(one.kind for one in self.findings if one.is_missing)
         kinds = [*(kind.kind for kind in KINDS), WEIGHTS, ARRAYS, COUNTEREXAMPLES]
@@ -65,9 +65,9 @@ class Verification:
         ]
 
     def set_aside(self, finding: Finding) -> list[str]:
-        """Out of the way, so that it counts as missing and is planned again; returns where it is kept.
+        """Move a file and its record to `broken/`, so that it is computed again. Return the new paths.
 
-        The record that describes a file goes first: without it nobody trusts the file, whatever happens next.
+        The record is moved first: without it, the file is not used even if this process is interrupted.
         """
         kept = []
         if finding.kind == COUNTEREXAMPLES:
@@ -75,19 +75,19 @@ class Verification:
         if finding.kind in (WEIGHTS, TrialRecord.kind):
             kept = set_trial_aside(self.store, finding.path.split("/")[1])
         for path in (finding.record, None if finding.is_missing else finding.path):
-            if path is not None and self.store.exists(path):  # two files of one record take it along once
+            if path is not None and self.store.exists(path):  # may already be moved with another file
                 kept.append(self.store.set_aside(path))
         return kept
 
     def _without_counterexamples(self, finding: Finding) -> list[str]:
-        """Days of attacks are not repeated for a lost proof: the verdicts stay, and say that they have none."""
+        """Drop lost counterexamples but keep the verdicts, which would take days of attacks to recompute."""
         record = self.store.usable(EvaluationRecord, finding.record or "")
         if record is not None:
             self.store.write_record(record.model_copy(update={"counterexamples": None}))
         return [] if finding.is_missing else [self.store.set_aside(finding.path)]
 
     def commands(self, findings: Iterable[Finding]) -> list[str]:
-        """What computes these again: as their trials were computed, or else the studies that ask for them."""
+        """Return the commands that recompute the findings: those of their trials, else of the studies that use them."""
         found: dict[str, None] = {}
         for one in findings:
             for command in self._commands_for(one.path) if one.kind != COUNTEREXAMPLES else ():
@@ -122,7 +122,7 @@ class Verification:
                 self._check_files(record)
 
     def _note(self, fault: BrokenRecord) -> None:
-        """A record that cannot even be read."""
+        """Add a finding for a record that cannot be read."""
         kind = layout.kind_at(fault.path) or ""
         self.checked[kind] += 1
         self.findings.append(Finding(kind, fault.path, fault.reason))
@@ -154,10 +154,10 @@ class Verification:
 
 
 def set_trial_aside(store: Store, trial: str) -> list[str]:
-    """So that it is trained again; returns where everything is kept.
+    """Move a trial to `broken/`, so that it is trained again. Return the new paths.
 
-    What was measured on its weights goes with them: those of the next training, perhaps on another machine, may differ
-    in their last digits. Its own record goes last of the records, so that a kill in between leaves nothing unseen.
+    All measurements of its weights are moved too, because the weights of the next training may differ in their last
+    digits. The trial's own record is moved after the other records, so that an interruption leaves none unnoticed.
     """
     places = (f"{layout.EVALUATIONS}/{trial}", f"{layout.DIAGNOSTICS}/{trial}", f"{layout.TRANSFERS}/{trial}")
     found = [path for place in places for path in store.paths(place)]

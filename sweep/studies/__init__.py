@@ -1,4 +1,4 @@
-"""The studies that are shipped, and finding one by name or path. Loads nothing heavy: help lists them."""
+"""The shipped studies, and lookup by name or path. Imports stay light because help texts list the studies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from sweep.errors import UserError
-from trainers.spelling import nearest
+from trainers.plugins.spelling import nearest
 
 FOLDER = Path(__file__).parent
 ENDINGS = (".yaml", ".yml")
@@ -18,7 +18,7 @@ def shipped() -> list[str]:
 
 
 def titles() -> dict[str, str]:
-    """Name -> title of every shipped study, taken from its line in the file: no YAML is parsed for a listing."""
+    """Return the titles of all shipped studies by name, read from the title line without parsing the YAML."""
     found = {}
     for name in shipped():
         match = re.search(r"^title:\s*(.+?)\s*$", (FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -27,11 +27,14 @@ def titles() -> dict[str, str]:
 
 
 def find(name_or_path: str | Path) -> Path:
-    """A shipped study by name, a file by path, or a file of that name in the working folder: `my_mnist` is
-    `./my_mnist.yaml`."""
+    """Return the path of a study file.
+
+    Accepts a path, the name of a shipped study, or the stem of a file in the working folder (`my_mnist` finds
+    `./my_mnist.yaml`).
+    """
     text = str(name_or_path)
     is_word = re.fullmatch(r"[\w-]+", text) is not None
-    path = Path(os.path.expanduser(text))  # Path's own raises for an unknown user
+    path = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
     try:
         if path.is_file():
             return path

@@ -1,4 +1,4 @@
-"""What is wrong with a study: shape first, then every label as the trial that it would become."""
+"""Checks of a whole study: first its shape, then every label as the trial it would become."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sweep.studies.check_evaluation import evaluation_faults
 from sweep.studies.check_parts import as_list, as_mapping, as_whole, missing_radii, norm_of, part_faults
 from sweep.studies.check_search import search_faults
 from sweep.studies.file import Fault, faults_of, merged
-from trainers import composition, declared, registry
+from trainers import composition
 from trainers.config import Recipe, Selection
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import misfit_of, model_names
-from trainers.spelling import nearest
+from trainers.plugins import declarations, registry
+from trainers.plugins.spelling import nearest
 
 SECTIONS = ("train", "selection", "search", "evaluation", "resources")
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*")
@@ -28,7 +29,7 @@ Study = TypeVar("Study", bound=BaseModel)
 def checked(
     shape: type[Study], content: dict[str, Any], where: str, known_faults: Sequence[Fault] = ()
 ) -> tuple[Study, dict[str, dict[str, Any]]]:
-    """The study behind a file's content and the hyperparameters of its labels, or one UserError with all its faults."""
+    """Return the validated study and its hyperparameters by label; raise one UserError that lists all faults."""
     content = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
     faults = {fault.path: fault for fault in known_faults}
     study = None
@@ -38,7 +39,8 @@ def checked(
         faults.update((fault.path, fault) for fault in faults_of(error, shape))
     resolved: dict[str, dict[str, Any]] = {}
     for fault in _contents(content, resolved):
-        # The shape's own fault says it better, and a fault of the study's recipe is not one of each method too.
+        # Report each fault once: the shape's own message is clearer, and a fault of the study's recipe is not
+        # repeated for every method.
         if not any(path in faults for path in _above(fault.path)):
             faults[fault.path] = fault
     if faults or study is None:
@@ -47,16 +49,17 @@ def checked(
 
 
 def _above(path: str) -> Iterator[str]:
-    """The path itself and every place that holds it."""
+    """Yield the path itself, then every path that encloses it."""
     while path:
         yield path
         path = path.rpartition(".")[0]
 
 
 def _contents(content: dict[str, Any], resolved: dict[str, dict[str, Any]]) -> Iterator[Fault]:
-    """Faults that the shape does not show, found key by key so that one fault hides no other.
+    """Yield the faults that the models cannot detect, key by key, so that no fault hides another.
 
-    `resolved` gets every label's hyperparameters with their defaults: of thousands of labels they are built once.
+    Fills `resolved` with the hyperparameters of every label, defaults included; with thousands of labels it pays to
+    build them once.
     """
     yield from _known(content, "dataset", dataset_names())
     yield from _known(content, "model", model_names())
@@ -160,6 +163,6 @@ def _label(
         yield from missing_radii(selected, f"{path}.selection", norm)
     mixes = as_mapping(trained, "augmentation").get("cutmix") is not None
     if mixes and not composition.method_of(str(name)).mixed_labels:
-        able = [one for one in registry.METHODS.names() if declared.method(one).mixed_labels]
+        able = [one for one in registry.METHODS.names() if declarations.method(one).mixed_labels]
         rule = f"the loss of {name} takes no mixed labels, which cutmix makes; those of {', '.join(able)} do"
         yield Fault(f"{path}.train.augmentation.cutmix", rule, shows_value=False)

@@ -1,4 +1,4 @@
-"""What is wrong with a study's `evaluation`."""
+"""Checks of a study's `evaluation` section."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from sweep.studies.check_parts import as_list, as_mapping, missing_radii, norm_of, radius_faults
 from sweep.studies.file import Fault
-from trainers import suites
 from trainers.attacks.corruption import FOLDERS
+from trainers.attacks.scoring import suites
 from trainers.config import Recipe, kept_epoch
 from trainers.data import dataset_facts, dataset_names
-from trainers.spelling import nearest
+from trainers.plugins.spelling import nearest
 
 
 def evaluation_faults(content: dict[str, Any]) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, a selection or a radius; content that is not checked yet, read as what it should be."""
+"""Checks of recipes, selections and radii, and tolerant readers for content that is not validated yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.values import as_float
 WHOLE = TypeAdapter(int)
 LINF = "linf"
 
-# What is usual on CIFAR-10 in the other norms.
+# Usual radii on CIFAR-10 in the other norms.
 RADII = {"l2": {"epsilon": "128/255", "step_size": "15/255"}, "l1": {"epsilon": "12", "step_size": "1"}}
 
 
@@ -25,7 +25,7 @@ def part_faults(
     base: dict[str, Any] | None = None,
     norm: str | None = None,
 ) -> Iterator[Fault]:
-    """Faults of a recipe or selection, or of an override of one; those that the base has already are not repeated."""
+    """Yield the faults of a recipe or selection, or of an override of one; faults of the base are not repeated."""
     if base is not None and not value:
         return
     whole = value if base is None else merged(base, value)
@@ -49,7 +49,7 @@ def _validate(model: type[BaseModel], value: dict[str, Any], path: str) -> list[
 
 
 def norm_of(*places: Any) -> str:
-    """The first of these that names one decides."""
+    """Return the norm of the first mapping that names one; the default is linf."""
     named = [place.get("norm") for place in places if isinstance(place, dict)]
     return str(next(filter(None, named), LINF))
 
@@ -57,7 +57,10 @@ def norm_of(*places: Any) -> str:
 def missing_radii(
     mapping: dict[str, Any], path: str, norm: str, keys: Sequence[str] = ("epsilon", "step_size")
 ) -> Iterator[Fault]:
-    """The defaults are radii of L∞: 8/255 of L2 would be next to nothing, and nobody would notice."""
+    """Yield a fault for each radius that is missing under another norm than L∞.
+
+    The defaults are L∞ radii; 8/255 in L2 would be almost no attack, unnoticed.
+    """
     for key in keys:
         if norm in RADII and mapping.get(key) is None:
             rule = f"must be given for norm {norm}, for example {RADII[norm][key]}; its default is one of linf"
@@ -71,13 +74,13 @@ def radius_faults(mapping: dict[str, Any], path: str, norm: str = LINF) -> Itera
     try:
         too_large = value is not None and as_float(value) > 1
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
-        return  # the shape's own check says so
+        return  # reported by the shape's own check
     if too_large:
         yield Fault(path, "must be at most 1: pixels lie in [0, 1], so write for example 8/255", value)
 
 
 def as_whole(value: Any) -> int | None:
-    """The whole number that the study's shape makes of 2000, 2e3 or '2000'."""
+    """Return a value such as 2000, 2e3 or '2000' as the integer that the study reads, or None if it is not one."""
     try:
         return None if value is None else WHOLE.validate_python(value)
     except ValidationError:

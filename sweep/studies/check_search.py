@@ -1,4 +1,4 @@
-"""What is wrong with a study's `search`, and what `all` stands for in it."""
+"""Checks of a study's `search` section, and the expansion of `all`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from sweep.studies.check_parts import as_list, as_mapping, as_whole, norm_of, pa
 from sweep.studies.file import Fault, merged
 from sweep.studies.grid import grid_points
 from sweep.studies.space import DECLARED, EXAMPLE, has_space, search_space, space_faults
-from trainers import composition, registry
+from trainers import composition
 from trainers.config import Recipe, Selection
-from trainers.spelling import nearest
+from trainers.plugins import registry
+from trainers.plugins.spelling import nearest
 
-SEARCH_SEEDS = (1000, 1001)  # unless a search sets its own
-SEARCHED = "_searched"  # ends the label of a column whose values a search chose
-ALL = "all"  # in place of a label: every method that has something to search
+SEARCH_SEEDS = (1000, 1001)  # default of a search
+SEARCHED = "_searched"  # suffix of columns whose values a search chose
+ALL = "all"  # stands for every label whose method has a search space
 
 
 def search_faults(
@@ -68,7 +69,7 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
     try:
         composition.parse(method)
     except ValueError:
-        return  # said of the method itself
+        return  # reported for the method itself
     faults = space_faults(method, space) if isinstance(space, dict) else []
     yield from (Fault(f"{path}.space", fault, shows_value=False) for fault in faults)
     if faults or not isinstance(space, str | dict):
@@ -85,7 +86,7 @@ def _space(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _grid(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
-    """A grid of a space that has no steps; of a space that is wrong in itself that alone is said."""
+    """Yield a fault if the sampler is `grid` but the space has no steps; invalid spaces are reported elsewhere."""
     if entry.get("sampler") != "grid" or entry.get("pin"):
         return
     try:
@@ -99,9 +100,9 @@ def _grid(path: str, method: str, entry: dict[str, Any]) -> Iterator[Fault]:
 
 
 def for_all(search: dict[Any, Any], methods: dict[Any, Any]) -> dict[Any, Any]:
-    """`all` as an entry for every label whose method has such a space; what a label says itself goes before it.
+    """Replace `all` with one entry for every label whose method has the space; a label's own entry takes precedence.
 
-    Where none has one, or where it is no mapping, `all` stays for the check to refuse.
+    If no method has the space, or if `all` is not a mapping, `all` remains for the check to refuse.
     """
     shared = {} if ALL in search and search[ALL] is None else search.get(ALL)
     if ALL in methods or not isinstance(shared, dict):
@@ -120,5 +121,5 @@ def for_all(search: dict[Any, Any], methods: dict[Any, Any]) -> dict[Any, Any]:
 def _has(method: str, space: Any) -> bool:
     try:
         return isinstance(space, str) and has_space(method, space)
-    except (ValueError, TypeError):  # an unknown method is said where it stands
+    except (ValueError, TypeError):  # an unknown method is reported where it is named
         return False

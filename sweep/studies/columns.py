@@ -1,4 +1,4 @@
-"""The columns that --methods and --plugin make of a study's own."""
+"""Selection of a study's columns by --methods and --plugin."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 from sweep.errors import UserError
 from sweep.studies.check_search import SEARCHED
-from trainers import composition, registry
-from trainers.spelling import nearest
+from trainers import composition
+from trainers.plugins import registry
+from trainers.plugins.spelling import nearest
 
 
 def load_plugins(paths: Sequence[str | Path]) -> list[str]:
-    """The names of those that are methods."""
+    """Load the plug-ins and return the names of those that are methods."""
     try:
-        composition.method_names()  # a fault of an installed one is said once, not for every label
+        composition.method_names()  # report a faulty installed plug-in once, not for every label
         loaded = [registry.load_plugin(path) for path in paths]
         return [name for name in loaded if name in registry.METHODS.names()]
     except ValueError as fault:
@@ -35,11 +36,11 @@ def selected(entries: dict[Any, Any], wanted: Sequence[str] | None, plugins: Ite
         return entries
     if not wanted:
         raise UserError(f"--methods is empty; the study has {', '.join(map(str, entries))}")
-    # An entry that no method is behind stays, for the study's check to name: a misspelt --set leaves one.
+    # Keep entries without a known method, such as those of a misspelt --set; the study's check reports them.
     chosen = {label: entry for label, entry in entries.items() if not _is_known(label, entry)}
     faults = []
     for label in wanted:
-        label = label if label in entries else label.removesuffix(SEARCHED)  # its search comes with it
+        label = label if label in entries else label.removesuffix(SEARCHED)  # selecting a label includes its search
         if label in entries:
             chosen[label] = entries[label]
             continue

@@ -1,4 +1,4 @@
-"""Reading a study file: safe YAML, overrides from the command line, and every fault in one message."""
+"""Study files: safe YAML parsing, command-line overrides, and a single message with all faults."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from sweep.errors import UserError
-from trainers.spelling import nearest
+from trainers.plugins.spelling import nearest
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 30
-MAX_ALIASED = 20_000  # values that aliases may stand for: a page of anchors is far below, a bomb far above
+MAX_ALIASED = 20_000  # values that aliases may expand to; real studies stay far below, YAML bombs go far above
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StudyLoader(_Loader):
-    """SafeLoader that wants every key to be text and given once; 2e-4 is a number (YAML 1.1 takes it for text)."""
+    """SafeLoader that requires unique text keys and reads 2e-4 as a number (YAML 1.1 reads it as text)."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self._scalars: dict[tuple[str, str], Any] = {}
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """Equal scalars are built once: ten thousand labels repeat a handful of words and numbers."""
+        """Construct a node, building equal scalars only once: ten thousand labels repeat few words and numbers."""
         if not isinstance(node, yaml.ScalarNode):
             return self._construct(node, deep)
         key = (node.tag, node.value)
@@ -43,7 +43,7 @@ class _StudyLoader(_Loader):
         try:
             return super().construct_object(node, deep)
         except _TAG_FAULTS as fault:
-            # PyYAML's own, by the tag: a date such as 2024-99-99, !!bool maybe, a number of 5000 digits.
+            # Raised by PyYAML's constructors: a date such as 2024-99-99, !!bool maybe, a number of 5000 digits.
             if isinstance(fault, UserError):
                 raise
             why = f" ({fault})" if isinstance(fault, ValueError) else ""
@@ -76,7 +76,8 @@ _StudyLoader.add_implicit_resolver(
 )
 
 _YAML = "tag:yaml.org,2002:"
-# What a study consists of. Bytes (!!binary) would pass for text; no key takes a set or pairs; nothing makes objects.
+# Tags allowed in a study. Bytes (!!binary) would pass for text, no key takes a set or pairs, and no tag may build an
+# object.
 _TAGS = {
     f"{_YAML}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp", "seq", "map", "merge", "value")
 }
@@ -111,7 +112,7 @@ def refuse(where: str, faults: Sequence[Fault]) -> UserError:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in a study file, or a UserError that says what is wrong with the file as a whole."""
+    """Read a study file as a mapping; raise a UserError if the file as a whole is invalid."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UserError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; a study is a page of text")
@@ -136,14 +137,14 @@ def parse(text: str, where: str) -> Any:
         mark = getattr(fault, "problem_mark", None) or getattr(fault, "context_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"{where}{place}: {getattr(fault, 'problem', None) or fault}") from None
-    except _TAG_FAULTS as fault:  # of PyYAML where it has no node at hand
+    except _TAG_FAULTS as fault:  # raised by PyYAML outside of any node
         if isinstance(fault, UserError):
             raise
         raise UserError(f"{where}: not a study's YAML ({fault})") from None
 
 
 def _check_size(text: str, where: str) -> None:
-    """Counts what the aliases stand for before anything is built, so that a bomb stays a few lines of text."""
+    """Check the nesting depth and the size of all expanded aliases before anything is built, against YAML bombs."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []
     total = aliased = 0
@@ -170,7 +171,7 @@ def _check_size(text: str, where: str) -> None:
 
 
 def override(content: dict[str, Any], settings: Iterable[str]) -> None:
-    """Apply `train.epochs=2` settings in place; the values are YAML."""
+    """Apply settings such as `train.epochs=2` to `content` in place; values are parsed as YAML."""
     for setting in settings:
         key, equals, text = setting.partition("=")
         names = [part.strip() for part in key.split(".")]
@@ -190,7 +191,7 @@ def override(content: dict[str, Any], settings: Iterable[str]) -> None:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, mappings merged key by key."""
+    """Return `base` updated with `over`; nested mappings are merged key by key."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
@@ -199,12 +200,12 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[Fault]:
-    """Pydantic's errors as key paths, rules and nearest names; one fault per place."""
+    """Convert pydantic's errors to faults with key path, rule and nearest name; at most one fault per path."""
     found: dict[str, Fault] = {}
     for item in error.errors(include_url=False):
         location = [part for part in item["loc"] if part != "[key]"]
         rule, shows_value = item["msg"].removeprefix("Value error, ").replace("Input should", "must"), True
-        if "hyperparameters" in location[:-2]:  # one error per member of the union: number, text, truth value
+        if "hyperparameters" in location[:-2]:  # pydantic reports one error per member of the union
             location = location[: location.index("hyperparameters") + 2]
             rule = "must be a number, a text or true/false"
         if item["type"] == "extra_forbidden":
@@ -225,12 +226,12 @@ def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") 
 
 
 def _keys_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """The valid keys of the mapping at a place inside a model."""
+    """Return the valid keys of the mapping at a location inside a model."""
     current: Any = model
     for part in location:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
             current = _inner_model(current.model_fields[part].annotation)
-        # Otherwise the part is a free key of a mapping (a label): the model below it is already current.
+        # Otherwise the part is a label, a free key of a mapping: `current` is already the model of its values.
     return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
 
 

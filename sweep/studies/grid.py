@@ -1,4 +1,7 @@
-"""The points of a stepped space, and how many there are. Loads Optuna only for a space, which has loaded it."""
+"""The points of a stepped space, and their number.
+
+Optuna is imported only inside functions that take a space, whose creation has imported it already.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,18 @@ def _values(name: str, item: BaseDistribution) -> list[Any]:
 
 
 def grid_points(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
-    """Every point of a stepped space, in a fixed order."""
+    """Return all points of a stepped space in a fixed order."""
     names = sorted(space)
     return [dict(zip(names, point, strict=True)) for point in itertools.product(*(_values(n, space[n]) for n in names))]
 
 
 def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
-    """The distribution, or one that also holds a value outside of it: the paper used some beyond its own grid."""
+    """Return the distribution, extended to include `value`; the paper used some values outside its own grid."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(item, CategoricalDistribution):
         return item if value in item.choices else CategoricalDistribution((*item.choices, value))
-    if item._contains(item.to_internal_repr(value)):
+    if _takes(item, value):
         return item
     if isinstance(item, IntDistribution):
         return IntDistribution(min(item.low, value), max(item.high, value))
@@ -48,8 +51,19 @@ def widened(item: BaseDistribution, value: Any) -> BaseDistribution:
     raise UserError(f"{value!r} is none of {item}")
 
 
+def _takes(item: BaseDistribution, value: Any) -> bool:
+    """Return whether an Optuna trial may take this value."""
+    from optuna.trial import create_trial
+
+    try:
+        create_trial(params={"value": value}, distributions={"value": item}, value=0.0)
+    except ValueError:
+        return False
+    return True
+
+
 def size(space: Mapping[str, BaseDistribution], extra: Iterable[Mapping[str, Any]]) -> float:
-    """How many different candidates there are, these included; infinite if something is continuous."""
+    """Return the number of distinct candidates, including `extra`; infinite if a range is continuous."""
     try:
         values = {name: _values(name, item) for name, item in space.items()}
     except UserError:

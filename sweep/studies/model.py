@@ -1,4 +1,7 @@
-"""A study: data set, model, methods, seeds and recipe, checked as a whole before anything starts. Loads no torch."""
+"""The `Study` model: data set, network, methods, seeds and recipe, validated as a whole before any trial starts.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ from sweep.studies.check_search import ALL, SEARCHED, for_all
 from sweep.studies.columns import load_plugins, selected
 from sweep.studies.file import Fault, merged
 from sweep.studies.sections import Evaluation, MethodEntry, Resources, Search
-from trainers import composition, registry
+from trainers import composition
 from trainers.config import Recipe, Selection, TrialConfig, kept_epoch
+from trainers.plugins import registry
 from trainers.values import NormName, Strict
 
 Part = TypeVar("Part", Recipe, Selection)
@@ -30,12 +34,12 @@ def _or_empty(value: Any) -> Any:
 
 
 def searched(label: str) -> str:
-    """The column of what the search of a label chose."""
+    """Return the name of the column that holds the result of a label's search."""
     return f"{label}{SEARCHED}"
 
 
 class Study(Strict):
-    """One YAML file: which methods are trained how, on what, and what they are attacked with."""
+    """One study file: the methods, their training recipe, the data set, the network and the evaluation attacks."""
 
     name: str = Field(
         pattern=r"^[\w-]+$",
@@ -70,7 +74,8 @@ class Study(Strict):
         examples=[["sovr"]],
     )
 
-    # No private attributes of pydantic, each look at which takes a microsecond: thousands of labels take three.
+    # Cached properties instead of pydantic's private attributes: reading one of those costs about a microsecond, and
+    # each of thousands of labels reads three.
     @cached_property
     def _configs(self) -> dict[str, TrialConfig]:
         return {}
@@ -81,7 +86,7 @@ class Study(Strict):
 
     @cached_property
     def _resolved(self) -> dict[str, dict[str, Any]]:
-        """Hyperparameters as they were checked."""
+        """Return the validated hyperparameters by label, filled in by `load`."""
         return {}
 
     @classmethod
@@ -94,9 +99,11 @@ class Study(Strict):
         plugins: Sequence[str | Path] = (),
         written: Mapping[str, Any] | None = None,
     ) -> Study:
-        """The checked study, from its file or as `written` down elsewhere. `methods` keeps these labels (a known method
-        that has none is added with its defaults); a plug-in's method becomes a column of its own. All faults are
-        raised as one UserError."""
+        """Load and check a study from its file, or from the content in `written`.
+
+        `methods` selects labels; a known method without a label is added with its defaults. A plug-in's method becomes
+        a column of its own. All faults are raised together as one UserError.
+        """
         path = Path(name_or_path) if written is not None else studies.find(name_or_path)
         content = study_file.read(path) if written is None else dict(written)
         as_written, overrides = dict(content), list(overrides)
@@ -117,12 +124,12 @@ class Study(Strict):
             listed = content["methods"]
             content["methods"] = selected(listed, methods, loaded)
             if isinstance(content.get("search"), dict):
-                # What was left out on purpose needs no search; a misspelt label is still a fault.
+                # Drop the searches of labels that --methods excludes. A misspelt label remains a fault.
                 left_out = set(listed) - set(content["methods"])
                 content["search"] = {key: value for key, value in content["search"].items() if key not in left_out}
                 content["search"] = for_all(content["search"], content["methods"])
                 if methods is not None:
-                    content["search"].pop(ALL, None)  # none of these few has something to search
+                    content["search"].pop(ALL, None)  # none of the selected methods has a search space
         where = f"study {path.stem!r}" if path.parent == studies.FOLDER else f"study {path}"
         if overrides:
             where += f" with --set {' --set '.join(overrides)}"
@@ -138,7 +145,7 @@ class Study(Strict):
         return {label: search for label, search in self.search.items() if not search.pin}
 
     def columns(self) -> dict[str, str]:
-        """Every column of the tables and the label behind it: what a search chose stands beside the study's values."""
+        """Map each table column to its label; a searched label has a second column, for the values its search chose."""
         found, searches = {}, self.searches()
         for label in self.methods:
             found[label] = label
@@ -154,7 +161,7 @@ class Study(Strict):
         return self.methods[label].method or label
 
     def config(self, label: str, hyperparameters: Mapping[str, Any] | None = None, seed: int = 0) -> TrialConfig:
-        """The whole configuration of a label's trial, with all defaults written out."""
+        """Return the full configuration of a label's trial, with all defaults written out."""
         if hyperparameters is not None:
             return self._build(label, hyperparameters, seed)
         known = self._configs
@@ -164,7 +171,7 @@ class Study(Strict):
         return config if config.seed == seed else config.model_copy(update={"seed": seed})
 
     def search_config(self, label: str, hyperparameters: Mapping[str, Any], seed: int | None = None) -> TrialConfig:
-        """The configuration of one candidate of a label's search, with the first of its seeds unless one is given."""
+        """Return the configuration of a search candidate; `seed` defaults to the first seed of the search."""
         search = self.search[label]
         config = self.config(label, hyperparameters, search.seeds[0] if seed is None else seed)
         train = merged(search.train, {"epochs": search.epochs} if search.epochs else {})
@@ -181,7 +188,7 @@ class Study(Strict):
         if resolved is None:
             given = {**entry.hyperparameters, **hyperparameters}
             resolved = composition.resolved_hyperparameters(self.method(label), given)
-        # Labels that differ in hyperparameters alone share all the rest: checking it ten thousand times takes seconds.
+        # Labels that differ only in hyperparameters share a template: validating ten thousand copies takes seconds.
         others = entry.model_fields_set - {"method", "display", "hyperparameters"}
         key = (entry.method or label, entry.model_dump_json(include=others) if others else "")
         templates = self._templates
@@ -190,7 +197,7 @@ class Study(Strict):
         return templates[key].model_copy(update={"hyperparameters": resolved, "seed": seed})
 
     def template(self, label: str, hyperparameters: dict[str, Any]) -> TrialConfig:
-        """The configuration of a label with these hyperparameters, whatever they are."""
+        """Return the configuration of a label with the given hyperparameters, which are not checked."""
         entry = self.methods[label]
         name = composition.canonical(self.method(label))
         base, wrappers = composition.parse(name)
@@ -210,9 +217,10 @@ class Study(Strict):
         )
 
     def _selection(self, entry: MethodEntry, recipe: Recipe) -> Selection:
-        """With the epochs whose weights the evaluation asks for, as far as the training has them.
+        """Return a label's selection, extended by the epochs whose weights the evaluation needs.
 
-        A training of so many steps counts its epochs only when it knows its data: it keeps none.
+        Epochs beyond the end of the training are dropped. A recipe measured in steps keeps none, because its number of
+        epochs is known only once its data are loaded.
         """
         selection = _overridden(self.selection, entry.selection)
         asked = map(kept_epoch, (*self.evaluation.checkpoints, *self.evaluation.diagnosed))
@@ -222,7 +230,7 @@ class Study(Strict):
 
 
 def _name_faults(content: Mapping[str, Any], shipped: Mapping[str, Any], name: str) -> Iterator[Fault]:
-    """Refuse other data or another network under a shipped study's name: papers' tables find their rows by it."""
+    """Refuse other data or another network under a shipped study's name, by which papers' tables find their rows."""
     if content["name"] not in studies.shipped():
         return
     for key, things in (("dataset", registry.DATASETS), ("model", registry.NETWORKS)):
@@ -238,7 +246,7 @@ def _name_faults(content: Mapping[str, Any], shipped: Mapping[str, Any], name: s
 
 
 def _paper(name: Any, beside: Path) -> Any:
-    """A folder of the user's own by its whole path, so that reports find it from anywhere; else as it is."""
+    """Return the absolute path of a user's paper folder, so that reports find it from anywhere; else the name as is."""
     folder = beside / str(name)
     return str(folder.resolve()) if (folder / "paper.yaml").is_file() else name
 

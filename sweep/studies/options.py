@@ -1,4 +1,4 @@
-"""What a command line says of a study, and the study that it means."""
+"""Study options of the command line, and the study that they select."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweep.studies import file as study_file
 from sweep.studies import own
 from sweep.studies.check_search import SEARCHED
 from sweep.studies.model import Study
-from trainers import registry
+from trainers.plugins import registry
 
 MOST_SEEDS = 100_000
 
@@ -31,7 +31,7 @@ class StudyOptions:
     methods: str | None = None
     seeds: str | None = None
     plugins: Sequence[str] | None = None
-    store: str | None = None  # where a study that has no file here may be known by its name
+    store: str | None = None  # read for the manifest of a study that has no file here
 
     def load(self) -> Study:
         return Study.load(
@@ -44,12 +44,12 @@ class StudyOptions:
         )
 
     def words(self) -> list[str]:
-        """As they would be typed."""
+        """Return the options as they would be typed on a command line."""
         one = option_words(study=self.study, set=self._typable(), plugin=map(str, self.plugins or ()))
         return [*one, *option_words(methods=self.methods, seeds=self.seeds)]
 
     def _typable(self) -> list[str]:
-        """The settings without what others or an option replace, which a command line refuses."""
+        """Return the settings that no later setting or option replaces; a command line would refuse the others."""
         settings: list[str] = []
         for setting in self.settings or ():
             key = setting_key(setting)
@@ -61,7 +61,7 @@ class StudyOptions:
         return settings
 
     def _stored(self) -> Mapping[str, Any] | None:
-        """The study as the store has it, where no file and no shipped study has this name."""
+        """Return the study from the store's manifest if neither a file nor a shipped study has this name."""
         if self.store is None or not re.fullmatch(r"[\w-]+", self.study):
             return None
         try:
@@ -70,15 +70,17 @@ class StudyOptions:
         except UserError as fault:
             try:
                 known = existing_store(self.store).manifest(self.study)
-            except UserError:  # no store there yet
+            except UserError:  # the store does not exist yet
                 known = None
             if known is None or not known.study:
                 raise UserError(f"{fault}; nor is it in the store {self.store}") from None
             return as_in_a_file(known.study)
 
     def elsewhere(self, folder: Path) -> StudyOptions:
-        """The same for a process that starts in a copy of this folder: an own network's file goes along; of data, which
-        stay where they are, the whole path is given."""
+        """Return the options for a process that starts in `folder`, a copy of the working folder.
+
+        Copies the file of a user's own network into `folder`. Data are not copied; their absolute path is given.
+        """
         stored, settings = self._stored(), list(self.settings or ())
         path = studies.find(self.study) if stored is None else Path(self.study)
         written = study_file.read(path) if stored is None else dict(stored)
@@ -89,7 +91,7 @@ class StudyOptions:
             if key == "model":
                 file, _, function = absolute.rpartition(":")
                 shutil.copy(file, folder / Path(file).name)
-                self.load()  # records what belongs to the file
+                self.load()  # records the modules and files that the network needs
                 if code := registry.code_of(f"{Path(file).name}:{function}"):
                     code.copy_to(folder)
                 absolute = f"{Path(file).name}:{function}"
@@ -98,7 +100,7 @@ class StudyOptions:
 
 
 def as_in_a_file(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's study as a file may say it: a list of attacks without the default suite stored beside it."""
+    """Return a manifest's study as a valid file content: a list of attacks drops the default suite stored with it."""
     content = _without_nothing(stored)
     evaluation = content.get("evaluation")
     if isinstance(evaluation, dict) and evaluation.get("attacks"):
@@ -107,7 +109,7 @@ def as_in_a_file(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_label(setting: str, labels: Sequence[str]) -> list[str]:
-    """`methods={…}` as one setting for each of these labels."""
+    """Split a `methods={…}` setting into one setting for each of these labels."""
     entries = study_file.parse(setting.partition("=")[2], f"--set {setting}")
     if not isinstance(entries, dict):
         return [setting]
@@ -116,7 +118,7 @@ def _by_label(setting: str, labels: Sequence[str]) -> list[str]:
 
 
 def _without_nothing(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What was absent in the file is null in the store, and legal in few places."""
+    """Return the content without null values, which the store writes for missing keys and few keys accept."""
     return {
         key: _without_nothing(value) if isinstance(value, Mapping) else value
         for key, value in content.items()
@@ -129,7 +131,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """'0,1,2' or '0-9' or both."""
+    """Parse seeds such as '0,1,2', '0-9' or a mix of both."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)

@@ -1,4 +1,4 @@
-"""A study's own network and data set, named by file or folder: made known before the study is checked."""
+"""Users' own networks and data sets, named by file or folder and registered before the study is checked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from sweep.commands import option_words
 from sweep.errors import UserError
 from sweep.studies.file import Fault
-from trainers import registry, user_file
 from trainers.config import TrialConfig
-from trainers.own import dataset, network
+from trainers.plugins import registry, user_file
+from trainers.plugins.own import dataset, network
 
-# Key of a study -> whether a value names a thing of one's own, and what makes it known.
+# For each study key: a test whether a value names a user's own file or folder, and the function that registers it.
 OWN: dict[str, tuple[Callable[[str], bool], Callable[[str, Path], str]]] = {
     "model": (network.is_own, registry.load_network),
     "dataset": (dataset.is_own, registry.load_dataset),
@@ -25,7 +25,7 @@ def own_names(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def require_code_from_user(content: Mapping[str, Any], settings: Iterable[str], study: str) -> None:
-    """Refuse code that only the store's manifest names: a store may come from anyone, and loading one runs no code."""
+    """Refuse code named only by the store's manifest; a store may come from anyone, and loading it must run no code."""
     typed = {setting.partition("=")[0].strip() for setting in settings}
     names = own_names(content)
     code = {
@@ -43,8 +43,7 @@ def require_code_from_user(content: Mapping[str, Any], settings: Iterable[str], 
 
 
 def base_of(key: str, value: str, written: Mapping[str, Any], folder: Path) -> Path:
-    """Where a relative path begins: what is `written` in the study's file in its folder, what was set in the working
-    folder."""
+    """Return the base of a relative path: the study's folder for values in its file, else the working folder."""
     return folder if written.get(key) == value else Path.cwd()
 
 
@@ -57,7 +56,7 @@ def with_absolute_path(text: str, folder: Path) -> str:
 
 
 def register(content: dict[str, Any], written: Mapping[str, Any], folder: Path) -> Iterator[Fault]:
-    """Puts the names under which they are known now into the content."""
+    """Register a study's own network and data set, and put their registered names into `content`."""
     for key, value in own_names(content).items():
         try:
             content[key] = OWN[key][1](value, base_of(key, value, written, folder))
@@ -66,7 +65,7 @@ def register(content: dict[str, Any], written: Mapping[str, Any], folder: Path) 
 
 
 def register_named(model: str | None, dataset: str | None) -> tuple[str | None, str | None]:
-    """Those that a command line names: data set and network under the names by which they are known now."""
+    """Register the network and data set of a command line; return the registered names, data set first."""
     content = {"model": model, "dataset": dataset}
     faults = list(register(content, {}, Path.cwd()))
     if faults:
@@ -75,7 +74,7 @@ def register_named(model: str | None, dataset: str | None) -> tuple[str | None, 
 
 
 def require_same(config: TrialConfig) -> None:
-    """UserError unless the network and the data set of a trial are known here as those that it was trained with."""
+    """Raise a UserError unless the network and data set registered here are those that the trial was trained with."""
     for key, things in (("model", registry.NETWORKS), ("dataset", registry.DATASETS)):
         name = getattr(config, key)
         if name not in things.names():

@@ -1,4 +1,4 @@
-"""Every key of a study with type, default, meaning and example, taken from the shape itself."""
+"""Reference of all study keys: type, default, meaning and example, derived from the pydantic models."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ import search_spaces
 from sweep.errors import UserError
 from sweep.studies.model import Study
 from sweep.studies.sections import auto_or_bytes, auto_or_number
-from trainers import composition, registry, suites
+from trainers import composition
+from trainers.attacks.scoring import suites
 from trainers.config import Recipe, Selection
-from trainers.spelling import nearest
+from trainers.plugins import registry
+from trainers.plugins.spelling import nearest
 from trainers.values import Hyperparameter, check_amount
 
 LABEL = "LABEL"
 REQUIRED = "required"
-# Keys whose value is a part of another mapping: what is legal there is said once.
+# Keys that override part of another section. Their valid keys are documented once, with that section.
 PARTS = {"train": Recipe, "selection": Selection}
 NAMES = {
     "dataset": registry.DATASETS.names,
@@ -53,7 +55,7 @@ class Key:
     default: str
     meaning: str
     example: str
-    below: bool  # whether keys of its own follow
+    below: bool  # True if the key is a mapping with keys of its own
 
     @property
     def name(self) -> str:
@@ -61,7 +63,7 @@ class Key:
 
 
 def keys(model: type[BaseModel] = Study, path: str = "") -> Iterator[Key]:
-    """In the order of the shape, each mapping before what it holds."""
+    """Yield all keys in the order of the model's fields, each mapping before its contents."""
     for name, field in model.model_fields.items():
         place = f"{path}{name}"
         inner, by_label = _model_inside(field.annotation)
@@ -71,7 +73,7 @@ def keys(model: type[BaseModel] = Study, path: str = "") -> Iterator[Key]:
 
 
 def lines(path: str | None) -> list[str]:
-    """What `explain` prints of one key and of those below it; of all without a path."""
+    """Return the lines that `explain` prints for a key and the keys below it, or for all keys if `path` is None."""
     every = list(keys())
     if path is None:
         return [_line(key) for key in every]
@@ -99,7 +101,7 @@ def lines(path: str | None) -> list[str]:
 
 
 def markdown() -> str:
-    """The whole of STUDY.md."""
+    """Return the full text of STUDY.md."""
     parts = [HEAD]
     sections: dict[str, list[Key]] = {"": []}
     for key in keys():
@@ -154,7 +156,7 @@ def _of_method(method: str) -> list[tuple[str, str, str]]:
 
 
 def _hyperparameters(path: str) -> list[str] | None:
-    """Of a method by its name."""
+    """Return the lines on a method's hyperparameters, or None if `path` is not the name of a method."""
     method = path
     if method not in composition.method_names():
         return None
@@ -165,7 +167,7 @@ def _hyperparameters(path: str) -> list[str] | None:
 
 
 def _with_labels(path: str) -> str:
-    """`methods.sovr.train` as the shape has it: labels are the user's own."""
+    """Return the path with the user's label replaced by `LABEL`; `methods.sovr.train.epochs` becomes `train.epochs`."""
     parts = path.split(".")
     if len(parts) > 1 and parts[0] in ("methods", "search"):
         parts[1] = LABEL
@@ -190,7 +192,7 @@ def _unknown(path: str, wanted: str, every: list[Key]) -> str:
 
 
 def _written(key: Key) -> list[str]:
-    """The example as it stands in a file, with what it stands in."""
+    """Return the lines of the key's example as written in a file, with the enclosing keys."""
     if not key.example:
         return []
     parts = key.path.replace(LABEL, "sovr").split(".")
@@ -233,7 +235,7 @@ def _kind(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """In the words of somebody who writes YAML."""
+    """Describe a type annotation in the terms of YAML."""
     if annotation == Hyperparameter:
         return "number, text or true/false"
     origin, inside = get_origin(annotation), get_args(annotation)
@@ -272,7 +274,7 @@ def _limit(rule: Any) -> str:
 
 
 def _model_inside(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The model that a key holds, and whether it is one for each label."""
+    """Return the pydantic model inside an annotation, if any, and whether the annotation maps labels to it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     for one in get_args(annotation):

@@ -1,4 +1,4 @@
-"""The shape of a study as a JSON schema, for editors that check YAML while it is written."""
+"""JSON schema of a study file, for editors that validate YAML while typing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sweep.studies.reference import PARTS
 
 
 def json_schema() -> str:
-    """For editors: draft 2020-12, with the parts of `train` and `selection` that a column may change."""
+    """Return the schema (draft 2020-12), including the keys of `train` and `selection` that a column may override."""
     schema = Study.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["required"].remove("name")  # the file's, unless given
+    schema["required"].remove("name")  # defaults to the file's name
     definitions = schema["$defs"]
     for holder in ("MethodEntry", "Search"):
         for name, part in PARTS.items():
@@ -23,7 +23,7 @@ def json_schema() -> str:
     for name in ("gpus", "cpus", "memory"):
         told = definitions["Resources"]["properties"][name]
         definitions["Resources"]["properties"][name] = {**_told(told), "type": ["number", "string"]}
-    for name in ("methods", "search"):  # `at:` with nothing behind it is a column with all defaults
+    for name in ("methods", "search"):  # an empty `at:` is a column with all defaults
         entry = schema["properties"][name]
         entry["additionalProperties"] = {"anyOf": [entry["additionalProperties"], {"type": "null"}]}
     for section in ("train", "selection", "search", "evaluation", "resources"):

@@ -1,4 +1,4 @@
-"""The sections of a study's file: a column, a search, the evaluation, what a trial takes of the machine."""
+"""Models of the sections of a study file: methods, search, evaluation and resources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from sweep.studies.check_search import SEARCH_SEEDS
-from trainers import registry, suites
+from trainers.attacks.scoring import suites
 from trainers.config import is_checkpoint
+from trainers.plugins import registry
 from trainers.values import Amount, Hyperparameter, NormName, Strict
 
 
@@ -42,6 +43,22 @@ def auto_or_bytes(value: Any) -> Any:
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
+class Share(Strict):
+    """Resources of one trial. Absent values (auto) are chosen from the available devices."""
+
+    gpus: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        BeforeValidator(auto_or_number),
+        AfterValidator(_share_of_one_device),
+    ] = Field(None, description="of one trial; parts of one share a GPU", examples=[0.5])
+    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(auto_or_number)] = Field(
+        None, description="of one trial", examples=[4]
+    )
+    memory: Annotated[int | None, BeforeValidator(auto_or_bytes)] = Field(
+        None, description="that one trial needs", examples=["8GB"]
+    )
+
+
 def _checkpoint(value: Any) -> Any:
     if value == "headline" or (isinstance(value, str) and is_checkpoint(value)):
         return value
@@ -52,7 +69,7 @@ CheckpointName = Annotated[str, BeforeValidator(_checkpoint)]
 
 
 class _Entry(Strict):
-    """One column of the tables. Overrides are merged into the study's own `train` and `selection`."""
+    """One column of the tables. Its `train` and `selection` are merged into those of the study."""
 
     method: str | None = Field(
         None, description="base method and wrappers; the label itself unless given", examples=["sovr+awp"]
@@ -67,11 +84,16 @@ class _Entry(Strict):
     selection: dict[str, Any] = Field(
         {}, description="parts of `selection` that differ for this column", examples=[{"ties": "last"}]
     )
+    resources: Share | None = Field(
+        None,
+        description="what a trial of this column takes, if not `resources`",
+        examples=[{"gpus": 1}],
+    )
 
 
 if TYPE_CHECKING:
     MethodEntry = _Entry
-else:  # the settings of each wrapper stand in the entry, under the wrapper's name
+else:  # an entry also has one field for each wrapper, with the wrapper's settings
     _settings = {name: (registry.WRAPPERS.get(name) | None, wrapper_field(name)) for name in registry.WRAPPERS.names()}
     MethodEntry = create_model("MethodEntry", __base__=_Entry, **_settings)
 
@@ -79,7 +101,7 @@ Objective = Literal["margin", "quick", "pgd", "clean"]
 
 
 def _single(value: Any) -> Any:
-    """A list of one is that one: two spellings of one search must not name two."""
+    """Unwrap a list of one, so that both spellings of a search give the same search id."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
@@ -87,7 +109,7 @@ Objectives = Annotated[Objective | Annotated[tuple[Objective, ...], Field(min_le
 
 
 class Search(Strict):
-    """What is searched for one label, with seeds of its own: the reported seeds never choose anything."""
+    """The search of one label. It has its own seeds, so the reported seeds never choose anything."""
 
     space: Literal["paper", "fine", "continuous", "declared"] | dict[str, Any] = Field(
         "paper",
@@ -121,7 +143,7 @@ class Search(Strict):
     @model_validator(mode="before")
     @classmethod
     def _one_seed(cls, content: Any) -> Any:
-        """`seed: 1000` is short for `seeds: [1000]`."""
+        """Expand `seed: 1000` to `seeds: [1000]`."""
         if isinstance(content, dict) and "seed" in content and "seeds" not in content:
             content = {**content, "seeds": [content["seed"]]}
             del content["seed"]
@@ -129,12 +151,12 @@ class Search(Strict):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The first one decides who is pruned."""
+        """Return the objectives as a tuple; the first one decides which candidates are pruned."""
         return (self.objective,) if isinstance(self.objective, str) else self.objective
 
 
 class Evaluation(Strict):
-    """What finished weights are attacked with, on test images."""
+    """The attacks on finished weights, and the test images they run on."""
 
     suite: str | None = Field("main", description=f"a set of attacks: {', '.join(suites.SUITES)}")
     attacks: tuple[str, ...] = Field(
@@ -161,19 +183,11 @@ class Evaluation(Strict):
     )
 
 
-class Resources(Strict):
-    """Per trial; absent (auto) is chosen from the devices at hand."""
+class Resources(Share):
+    """Resources of one trial, with retries and the limit for hung trials."""
 
-    gpus: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
-        BeforeValidator(auto_or_number),
-        AfterValidator(_share_of_one_device),
-    ] = Field(None, description="of one trial; parts of one share a GPU", examples=[0.5])
-    cpus: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(auto_or_number)] = Field(
-        None, description="of one trial", examples=[4]
-    )
-    memory: Annotated[int | None, BeforeValidator(auto_or_bytes)] = Field(
-        None, description="that one trial needs", examples=["8GB"]
+    evaluation: Share | None = Field(
+        None, description="what an attack or a diagnosis takes instead", examples=[{"gpus": 0.5}]
     )
     retries: int = Field(3, ge=0, description="times a trial is started again from its last checkpoint")
     hang_minutes: Annotated[float, Field(gt=0)] = Field(60.0, description="without progress, then it counts as hung")

@@ -1,4 +1,4 @@
-"""The text of a new study: a recipe that fits the data set, every value with its meaning beside it."""
+"""Text of a new study: a recipe that fits the data set, with a comment on every value."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from sweep.errors import UserError
 from sweep.studies import file as study_file
 from sweep.studies import own
 from sweep.studies.reference import keys
-from trainers import composition, declared, registry
+from trainers import composition
 from trainers.data import dataset_facts, dataset_names
 from trainers.models import model_names, shape_fault
-from trainers.spelling import nearest
+from trainers.plugins import declarations, registry
+from trainers.plugins.spelling import nearest
 
-WIDTH = 48  # where comments begin
-PREFERRED = ("preact_resnet18", "small_cnn")  # of the networks that fit; for images below 32x32 the small one first
-# For grey images without a shipped study. At the 0.3 of the literature on MNIST adversarial training of the small
-# network stayed at chance (12,000 images, 5 epochs, rate 0.1, one seed).
+WIDTH = 48  # column at which comments begin
+PREFERRED = ("preact_resnet18", "small_cnn")  # in this order if they fit; reversed for images smaller than 32x32
+# For grey images without a shipped study. At the radius of 0.3 common on MNIST, adversarial training of the small
+# network stayed at chance (12,000 images, 5 epochs, learning rate 0.1, one seed).
 GREY = {
     "train": {
         "epochs": 20,
@@ -33,7 +34,7 @@ GREY = {
     },
     "evaluation": {"epsilon": 0.2},
 }
-# For colour images without a shipped study: what the shipped ones of 32x32 images share.
+# For colour images without a shipped study: the settings that the shipped studies on 32x32 images share.
 COLOUR = {
     "train": {
         "epochs": 100,
@@ -71,7 +72,7 @@ def skeleton(
     attack, radius = recipe["attack"], base["evaluation"]["epsilon"]
     held_out = min(1000, facts.train_images // 10)
     meaning = {key.path: key.meaning for key in keys()}
-    title = f"{registry.DATASETS.get(dataset).display}, {declared.network(network).display}"
+    title = f"{registry.DATASETS.get(dataset).display}, {declarations.network(network).display}"
     lines = [
         f"# Run with: {spelled('sweep.run', *option_words(study=str(file), plugin=plugins))}",
         "# All keys: STUDY.md, or python -m sweep.explain",
@@ -119,7 +120,7 @@ def _own(dataset: str, model: str | None) -> dict[str, str]:
 
 
 def _path_from(folder: Path, text: str) -> str:
-    """A path in a study begins in the study's folder: one that was typed elsewhere is written whole."""
+    """Return a typed path as the study must write it: absolute if the study is in another folder."""
     return text if folder.absolute() == Path.cwd() else own.with_absolute_path(text, Path.cwd())
 
 
@@ -132,7 +133,7 @@ def _load(plugins: Sequence[str]) -> None:
 
 
 def _asked(classes: int) -> dict[str, Any]:
-    """AutoAttack where its targeted losses have enough classes."""
+    """Return the default attacks: AutoAttack if there are enough classes for its targeted losses."""
     return {"suite": "main"} if classes >= 4 else {"attacks": ["clean", "apgd-ce", "pgd-50"]}
 
 
@@ -155,7 +156,7 @@ def _check(dataset: str, methods: Sequence[str], model: str | None) -> None:
 
 
 def _base(dataset: str, channels: int) -> dict[str, Any]:
-    """The recipe of a shipped study of these images, or one for images of this kind."""
+    """Return the recipe of a shipped study on these images, or a default for grey or colour images."""
     for name in (dataset, f"{dataset}_rn18"):
         if name in studies.shipped():
             return study_file.read(studies.FOLDER / f"{name}.yaml")
@@ -163,7 +164,7 @@ def _base(dataset: str, channels: int) -> dict[str, Any]:
 
 
 def _of_length(recipe: Mapping[str, Any], epochs: int | None) -> dict[str, Any]:
-    """The recipe for so many epochs, its schedule's points at the same shares of the training."""
+    """Return the recipe for another number of epochs, with its schedule scaled in proportion."""
     if epochs is None or epochs == recipe["epochs"]:
         return dict(recipe)
     schedule = dict(recipe.get("schedule", {}))
@@ -187,7 +188,7 @@ def _searchable(methods: Sequence[str]) -> str:
 
 
 def _lines(content: Mapping[str, Any], path: str, depth: int, meaning: Mapping[str, str]) -> list[str]:
-    """One key each, with a comment where the comments begin; short mappings of schedules stay on one line."""
+    """Return one line per key with an aligned comment; schedules and augmentations stay on one line."""
     found = []
     for name, value in content.items():
         place, indent = f"{path}{name}", "  " * depth

@@ -1,4 +1,4 @@
-"""What a search of a study varies: a space by its name, the method's own declared ranges, or one the study writes."""
+"""Search spaces of a study: a named space, the method's declared ranges, or ranges written in the study."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import search_spaces
-from trainers import composition, registry
+from trainers import composition
 from trainers.method import is_number
-from trainers.spelling import nearest
+from trainers.plugins import registry
+from trainers.plugins.spelling import nearest
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -23,20 +24,20 @@ Space = str | Mapping[str, Any]  # paper, fine, continuous, declared; or ranges 
 
 
 def has_space(method: str, space: Space) -> bool:
-    """Whether the space by this name, or the written one, has something for this method. Loads no Optuna."""
+    """Return whether a named or written space has ranges for this method. Does not import Optuna."""
     if isinstance(space, str) and space != DECLARED and not _declares_its_own(method):
         return method.split("+")[0] in search_spaces.names()
     return bool(_declared(method) if isinstance(space, str) else space)
 
 
 def _declares_its_own(method: str) -> bool:
-    """A method that is not ours has no file in `search_spaces`: whatever space is asked for is the declared one."""
+    """Return whether the method is a plug-in's; it has no file in `search_spaces`, so its declared ranges are used."""
     base = method.split("+")[0]
     return base not in registry.METHODS.shipped and base in registry.METHODS.names()
 
 
 def search_space(method: str, space: Space, radius: float = search_spaces.RADIUS) -> dict[str, BaseDistribution]:
-    """The distributions, for this radius of training; a ValueError says what is wrong with a written space."""
+    """Return the distributions for this training radius; raise a ValueError if a written space is invalid."""
     if isinstance(space, str) and space != DECLARED and not _declares_its_own(method):
         return search_spaces.space(method, space, radius)
     ranges = _declared(method) if isinstance(space, str) else space
@@ -44,7 +45,7 @@ def search_space(method: str, space: Space, radius: float = search_spaces.RADIUS
 
 
 def space_faults(method: str, space: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a written space, its ends tried as values of the method."""
+    """Return the faults of a written space; its bounds are tried as hyperparameters of the method."""
     declared = [field.name for field in fields(composition.method_of(method))]
     faults = []
     for name, written in space.items():
@@ -63,7 +64,7 @@ def space_faults(method: str, space: Mapping[str, Any]) -> list[str]:
 
 
 def _declared(method: str) -> dict[str, Any]:
-    """From `hyperparameter(low, high, log)` and `choices`; one without an end has no range to search."""
+    """Return the ranges declared by `hyperparameter(low, high, log)` or `choices`; open-ended ones are skipped."""
     found: dict[str, Any] = {}
     for field in fields(composition.method_of(method)):
         rule = field.metadata
@@ -77,7 +78,7 @@ def _declared(method: str) -> dict[str, Any]:
 
 
 def _read(name: str, written: Any) -> tuple[list[Any], str | float | None]:
-    """The ends, or the choices, and what stands behind the ends: log, a step or nothing."""
+    """Return the bounds or choices of a written range, and its kind: "choices", "log", a step, or None."""
     if isinstance(written, Mapping) and set(written) == {"choices"} and _is_list(written["choices"]):
         if len(written["choices"]) < 2:
             raise ValueError(f"{name}: {written!r} leaves nothing to choose; give at least two")

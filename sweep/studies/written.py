@@ -1,4 +1,4 @@
-"""What a shipped study writes down, without loading the methods it names: enough to compare settings with."""
+"""Shipped studies as written, without loading the methods they name, for comparing settings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweep.studies.model import Study
 
 @cache
 def written_study(name: str) -> Study:
-    # By path: a file of the same name in the working folder would win otherwise.
+    # Read by path; by name, a file of the same name in the working folder would take precedence.
     return Study.model_validate({"name": name, **study_file.read(studies.FOLDER / f"{name}.yaml")})
 
 
 @cache
 def written_settings(name: str, label: str) -> dict[str, Any]:
-    """The configuration of a label; shipped studies write all hyperparameters out, so it is the whole one."""
+    """Return the configuration of a label; it is complete because shipped studies write out all hyperparameters."""
     study = written_study(name)
     return study.template(label, study.methods[label].hyperparameters).model_dump(mode="json")

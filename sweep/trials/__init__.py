@@ -1,1 +1,1 @@
-"""What a study asks for, trial by trial: cells, their names, what they cost. Loads no ray."""
+"""The trials of a study: cells, identities, costs. Does not import Ray."""

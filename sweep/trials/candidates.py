@@ -1,4 +1,4 @@
-"""What a search of a study varies, where it begins, and how many candidates it has at most."""
+"""Candidates of a study's search: the space, the first points, and the maximum number."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SearchedSpace:
     space: Mapping[str, BaseDistribution]
-    own: dict[str, Any]  # the study's values
+    own: dict[str, Any]  # the study's own values
     paper: dict[str, Any]
 
 
 def radius_of(study: Study, label: str) -> float:
-    """Of the label's training: lengths among hyperparameters are searched in its multiples."""
+    """Return the label's training radius; hyperparameters that are lengths are searched in multiples of it."""
     return as_float(study.config(label).recipe.attack.epsilon)
 
 
@@ -47,7 +47,7 @@ def searched_space(study: Study, label: str) -> SearchedSpace:
     own = canonical({name: config.hyperparameters[name] for name in sorted(space)})
     paper = search_spaces.paper_value(config.method, study.dataset, study.model, radius) or {}
     paper = canonical({name: paper.get(name, own[name]) for name in sorted(space)})
-    # Optuna's choices are fixed from the start; its ranges may be left by a first candidate.
+    # Optuna fixes choices from the start, so they must include the first candidates; ranges may exclude them.
     space = {
         name: widened(widened(item, own[name]), paper[name]) if isinstance(item, CategoricalDistribution) else item
         for name, item in space.items()
@@ -56,13 +56,13 @@ def searched_space(study: Study, label: str) -> SearchedSpace:
 
 
 def first_points(own: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The study's own values, which the choice must beat, then the paper's where they are others."""
+    """Return the study's own values, which the choice must beat, then the paper's values if they differ."""
     points = [canonical(dict(own)), canonical(dict(paper))]
     return points[:1] if points[0] == points[1] else points
 
 
 def most_candidates(study: Study, label: str) -> int:
-    """A grid is tried as a whole; else no more than there are different ones."""
+    """Return the maximum number of candidates: the whole grid, or at most the number of distinct candidates."""
     wanted, found = study.search[label], searched_space(study, label)
     whole = size(found.space, first_points(found.own, found.paper))
     return int(whole if wanted.sampler == "grid" else min(wanted.candidates, whole))

@@ -1,4 +1,4 @@
-"""From a study to its trials, and what of them is stored already."""
+"""Expansion of a study into its trials, and their state in the store."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ from sweep.store.manifests import united
 from sweep.store.records.manifest import Manifest, PlannedAttack, PlannedCell, PlannedSearch
 from sweep.studies.model import Study, searched
 from sweep.trials.identity import search_id, trial_hashes
-from trainers import composition, declared, registry, suites
+from trainers import composition
 from trainers.attack import AttackSettings, EvaluationAttack
+from trainers.attacks.scoring import suites
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
+from trainers.plugins import declarations, registry
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One trial that a study asks for. `trial` is None while a search has still to choose its hyperparameters."""
+    """One trial of a study. `trial` is None until a search has chosen its hyperparameters."""
 
     label: str
     display: str
     method: str
     seed: int
-    column: TrialConfig  # that all cells of the label share, with the seed of any of them
+    column: TrialConfig  # shared by all cells of the label; its seed may be that of any of them
     trial: str | None
 
     @cached_property
     def config(self) -> TrialConfig:
-        # model_copy, not a new model: checking ten thousand equal configurations would take seconds.
+        # A copy skips validation: validating ten thousand equal configurations would take seconds.
         return self.column if self.seed == self.column.seed else self.column.model_copy(update={"seed": self.seed})
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Empty while a search has still to choose them: the study's own would be taken for its choice."""
+        """Return the hyperparameters, or {} until a search has chosen them.
+
+        The study's own values are not returned in that case, because they would be mistaken for the search's choice.
+        """
         return self.column.hyperparameters if self.trial else {}
 
 
 def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) -> list[Cell]:
-    """Every trial of the study, column by column; `chosen` holds what the searches of some labels chose.
+    """Return all trials of a study, column by column.
 
-    A search that chose the study's own values gives two columns with the same trials.
+    `chosen` holds the hyperparameters that finished searches chose, by label. A search that chose the study's own
+    values gives two columns with the same trials.
     """
     chosen = chosen or {}
     seeds = list(study.seeds)
@@ -61,19 +67,19 @@ def expand(study: Study, chosen: Mapping[str, Mapping[str, Any]] | None = None) 
 
 
 def configs(cells: list[Cell]) -> Iterator[tuple[str, TrialConfig]]:
-    """Each label once, with a configuration that its cells share but for the seed."""
+    """Yield each label once, with the configuration that its cells share except for the seed."""
     return ((label, cell.column) for label, cell in {cell.label: cell for cell in cells}.items())
 
 
 def display(study: Study, label: str) -> str:
-    """A label that names its method apart is shown with it: two columns of one method have different names."""
+    """Return the column name of a label; a label that differs from its method is appended to keep names distinct."""
     entry = study.methods[label]
     apart = entry.method is not None and entry.method != label
     return entry.display or composition.display_name(study.method(label)) + (f" ({label})" if apart else "")
 
 
 def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
-    """What finished searches chose, by label."""
+    """Return the hyperparameters that finished searches chose, by label."""
     chosen = {}
     for label in study.searches():
         record = store.search_record(search_id(study, label))
@@ -83,12 +89,12 @@ def chosen_values(study: Study, store: Store) -> dict[str, dict[str, Any]]:
 
 
 def stored_cells(study: Study, store: Store) -> list[Cell]:
-    """Every trial of the study, with what its finished searches chose."""
+    """Return all trials of a study, with the values that its finished searches chose."""
     return expand(study, chosen_values(study, store))
 
 
 def stored_trials(study: Study, store: Store) -> Iterator[str]:
-    """All that will stand in the study's tables or chose for them, those of other runs under its name included."""
+    """Yield all trials of the study's tables and searches, including those of other runs under its name."""
     before = store.usable(Manifest, layout.manifest(study.name))
     yield from (cell.trial for cell in united(before, manifest(study, stored_cells(study, store))).cells if cell.trial)
     for label in study.searches():
@@ -98,9 +104,9 @@ def stored_trials(study: Study, store: Store) -> Iterator[str]:
 
 
 def states(cells: list[Cell], store: Store, looks: Mapping[str, TrialLook] | None = None) -> list[str]:
-    """For each cell: done, collapsed, failed, broken, missing, or waiting for its search.
+    """Return the state of each cell: done, collapsed, failed, broken, missing, or waiting (for its search).
 
-    Who has looked at the store's trials already gives these `looks`.
+    Pass `looks` if the store's trials have been read already, to avoid reading them again.
     """
     stored = store.trial_states() if looks is None else {name: look.state for name, look in looks.items()}
     return ["waiting" if c.trial is None else stored.get(layout.short(c.trial), "missing") for c in cells]
@@ -125,20 +131,25 @@ def _attacks(names: tuple[str, ...], settings: AttackSettings) -> list[Evaluatio
 
 
 def evaluated_checkpoints(study: Study, config: TrialConfig) -> list[str]:
-    """The checkpoints of a trial that are evaluated, the headline's real name in place of `headline`."""
+    """Return the checkpoints of a trial to evaluate, with `headline` replaced by the checkpoint it stands for."""
     return config.selection.named(study.evaluation.checkpoints)
 
 
 def diagnosed_checkpoints(study: Study, config: TrialConfig) -> list[str]:
-    """The checkpoints whose margins and gradients are measured: those evaluated, those asked for and the last as in
-    the paper."""
+    """Return the checkpoints whose margins and gradients are measured.
+
+    These are the evaluated ones, those listed under `diagnosed`, and the last one, as in the paper.
+    """
     if not (study.evaluation.diagnostics or suites.wants_diagnostics(study.evaluation.suite)):
         return []
     return config.selection.named([*study.evaluation.checkpoints, *study.evaluation.diagnosed, "last"])
 
 
 def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Manifest:
-    """What the reports need to know of a study; a cell whose search has not chosen yet has no trial and no values."""
+    """Return the manifest of a study, from which reports are made.
+
+    A cell whose search has not chosen yet has no trial and no hyperparameters.
+    """
     return Manifest(
         name=study.name,
         title=study.title,
@@ -173,12 +184,12 @@ def manifest(study: Study, cells: list[Cell], command: str | None = None) -> Man
         inner_attacks={column: _inner_attack(study.method(label)) for column, label in study.columns().items()},
         displays={
             "dataset": registry.DATASETS.get(study.dataset).display,
-            "model": declared.network(study.model).display,
+            "model": declarations.network(study.model).display,
         },
     )
 
 
 def _inner_attack(name: str) -> dict[str, str]:
-    """Where the method's own code starts the inner attack, its BatchNorm mode, and the images that the loss sees."""
+    """Return the method's defaults: start of the inner attack, BatchNorm mode, and the images that the loss sees."""
     method = composition.method_of(name)
     return {"start": method.start, "mode": method.mode, "trains_on": method.trains_on}

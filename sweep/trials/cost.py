@@ -1,4 +1,4 @@
-"""What a training or an attack costs, in passes of images through the network and, once measured, in seconds."""
+"""Cost of trainings and diagnoses, in passes of one image through the network and, once measured, in seconds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainers import composition
 from trainers.config import TrialConfig
 from trainers.data import dataset_facts
 
-PRUNED_SHARE = 0.7  # of a search's epochs that are trained after pruning, as seen on digits with two seeds
+PRUNED_SHARE = 0.7  # share of a search's epochs still trained despite pruning, measured on digits with two seeds
 
 
 def training_cost(config: TrialConfig) -> float:
-    """Passes of images through the network, roughly and unmeasured: enough to start the longest trial first."""
+    """Return a rough number of image passes through the network, good enough to start the longest trial first."""
     recipe = config.recipe
     length = recipe.steps if recipe.steps is not None else recipe.epochs * batches(config)
     method = composition.method_of(config.method)
@@ -34,7 +34,7 @@ def epochs(config: TrialConfig) -> int:
 
 
 def selection_passes(config: TrialConfig) -> float:
-    """Passes of images through the network to measure epochs: of those that the protocol looks at alone."""
+    """Return the image passes needed to measure accuracy per epoch, counting only images that the protocol uses."""
     selection, length = config.selection, epochs(config)
     test = selection.images or config.test_images or dataset_facts(config.dataset).test_images
     images = selection.validation + (test if selection.protocol == "paper" else 0)
@@ -42,7 +42,7 @@ def selection_passes(config: TrialConfig) -> float:
 
 
 def diagnosis_passes(config: TrialConfig, images: int | None) -> float:
-    """PGD on the first images of each part, and a backward pass for each class."""
+    """Return the image passes of a diagnosis: PGD on the first images of each part, and a backward pass per class."""
     facts = dataset_facts(config.dataset)
     train = (config.train_images or facts.train_images) - config.selection.validation
     parts = (train, config.test_images or facts.test_images)
@@ -58,7 +58,7 @@ def training_seconds(config: TrialConfig, speed: Mapping[str, float]) -> float:
 
 
 def budget_hours(text: str | None) -> float | None:
-    """'500h', '30min', '1.5h' or a plain number of hours."""
+    """Parse a budget such as '500h', '30min', '2d' or a plain number of hours; return hours."""
     if text is None:
         return None
     for unit, hours in (("min", 1 / 60), ("h", 1.0), ("d", 24.0), ("", 1.0)):

@@ -1,4 +1,4 @@
-"""How much room a study's checkpoints and counterexamples take."""
+"""Disk space that a study's checkpoints and counterexamples need, in bytes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ BYTES_PER_NUMBER = 4
 
 
 def trial_bytes(config: TrialConfig) -> int:
-    """The weights that a finished trial keeps."""
+    """Return the size in bytes of the weights that a finished trial keeps."""
     kept = 3 if config.selection.validation else 2
     return (kept + len(config.selection.keep or ())) * _weights_bytes(config)
 
 
 def resume_bytes(config: TrialConfig) -> int:
-    """The state of a running trial: weights, momentum, and the averaged weights where there are some; old and new."""
+    """Return the size in bytes of a running trial's resume state.
+
+    Counts weights, momentum and any averaged weights, twice: the old file exists until the new one is complete.
+    """
     copies = 2 + sum(wrapper.state_copies for wrapper in config.wrappers.values())
     return 2 * copies * _weights_bytes(config)
 
@@ -34,7 +37,10 @@ def _weights_bytes(config: TrialConfig) -> int:
 
 
 def counterexample_bytes(study: Study) -> int:
-    """Of all attacks on one trial, if each fools every image and signs are enough: one bit for each value."""
+    """Return the size in bytes of the counterexamples of all attacks on one trial.
+
+    Assumes that each attack fools every image and that signs suffice, at one bit per pixel value.
+    """
     if not study.evaluation.counterexamples:
         return 0
     facts = dataset_facts(study.dataset)

@@ -1,4 +1,4 @@
-"""Trials that failed, and how they are set free for another try."""
+"""Failed trials, and releasing them for another attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweep.studies.options import parse_names, parse_seeds
 
 @dataclass(frozen=True)
 class FailedTrial:
-    """A trial whose record says that it failed, or cannot be trusted; `cells` are those that ask for it."""
+    """A trial whose record is invalid or says that it failed; `cells` are the study cells that need it."""
 
     place: str
     state: str
@@ -28,7 +28,7 @@ class FailedTrial:
 
 
 def failed_trials(store: Store, study: str | None, methods: str | None, seeds: str | None) -> list[FailedTrial]:
-    """All, or those of a study, of methods and of seeds, as a command line names them."""
+    """Return failed trials, filtered by study, methods and seeds as given on a command line; None means all."""
     cells = _cells(store, study)
     labels = {cell.label for found in cells.values() for cell in found}
     wanted = labels if methods is None else _known_labels(methods, labels)
@@ -44,7 +44,7 @@ def failed_trials(store: Store, study: str | None, methods: str | None, seeds: s
 
 
 def set_free(store: Store, failed: FailedTrial) -> None:
-    """A failure stays on record beside the trial, but no longer as its outcome."""
+    """Release a trial for another attempt: move its record to a numbered failure record, or to `broken/`."""
     path = layout.trial_record(failed.place)
     if failed.state == "broken":
         store.set_aside(path)
@@ -67,7 +67,7 @@ def _known_labels(methods: str, labels: set[str]) -> set[str]:
 
 
 def _cells(store: Store, study: str | None) -> Mapping[str, list[PlannedCell]]:
-    """Folder name of a trial -> the cells that ask for it."""
+    """Map the folder name of each trial to the cells that need it."""
     manifests = store.manifests()
     if study is not None and study not in manifests:
         known = ", ".join(sorted(manifests)) or "none"

@@ -1,4 +1,4 @@
-"""The names of trials and searches: the SHA-256 of everything that can move their numbers."""
+"""Identities of trials and searches: SHA-256 over everything that can change their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers import composition
 from trainers.attacks import quick
 from trainers.config import Recipe, Selection, TrialConfig
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode  # plain values: none holds itself
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode  # plain values contain no cycles
 
 
 def trial_hash(config: TrialConfig) -> str:
@@ -26,12 +26,12 @@ def trial_hash(config: TrialConfig) -> str:
 
 
 def trial_hashes(config: TrialConfig, seeds: Sequence[int]) -> list[str]:
-    """The hashes of one configuration under several seeds."""
+    """Return the hashes of one configuration under each of several seeds."""
     settings = dict(sorted({**_settings(config), "seed": 0}.items()))
     facts = {"config": settings, "numerics": NUMERICS_VERSION}
     hashes = []
     for seed in seeds:
-        settings["seed"] = seed  # stays at its place in the order
+        settings["seed"] = seed  # keeps its position in the sorted order
         hashes.append(hashlib.sha256(_encode(facts).encode()).hexdigest())
     return hashes
 
@@ -43,13 +43,13 @@ def _sorted(value: Any) -> Any:
 
 
 def search_id(study: Study, label: str) -> str:
-    """Names a search by all that can move its outcome, its space included: equal searches are shared, others never."""
-    from optuna.distributions import distribution_to_json  # most studies search nothing
+    """Return the id of a search: label and hash of all that can change its outcome, so that only equal ones share."""
+    from optuna.distributions import distribution_to_json  # imported here because most studies search nothing
 
     search, config, radius = study.search[label], study.search_config(label, {}), radius_of(study, label)
     facts = {
         "config": {**_settings(config), "seed": config.seed},
-        "search": search.model_dump(mode="python", exclude={"train", "selection", "epochs", "pin"}),  # in the config
+        "search": search.model_dump(mode="python", exclude={"train", "selection", "epochs", "pin"}),  # in `config`
         "numerics": NUMERICS_VERSION,
         "space": {
             name: json.loads(distribution_to_json(item))
@@ -61,8 +61,8 @@ def search_id(study: Study, label: str) -> str:
 
 
 def _settings(config: TrialConfig) -> dict[str, Any]:
-    """All that moves a trial's numbers, its seed aside, each in one spelling and order."""
-    # Absent settings are left out: a new optional one in a later version renames no stored trial.
+    """Return all settings that can change a trial's results, without the seed, in canonical spelling and order."""
+    # Absent settings are omitted, so that a new optional setting in a later version renames no stored trial.
     others = {"recipe", "selection", "hyperparameters", "seed"}
     settings = _sorted(canonical(config.model_dump(mode="json", exclude=others, exclude_none=True)))
     hyperparameters = {name: _number(canonical(value)) for name, value in sorted(config.hyperparameters.items())}
@@ -71,16 +71,16 @@ def _settings(config: TrialConfig) -> dict[str, Any]:
     return {**settings, "hyperparameters": hyperparameters, "recipe": recipe, "selection": selection}
 
 
-@lru_cache  # thousands of labels that differ in hyperparameters share these
+@lru_cache  # shared by thousands of labels that differ only in hyperparameters
 def _recipe_and_selection(
     recipe: Recipe, selection: Selection, start: str, mode: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`start` and `mode` are those of the method's own code."""
+    """Return the canonical recipe and selection; `start` and `mode` are the defaults of the method's own code."""
     trained, selected = (canonical(one.model_dump(mode="json", exclude_none=True)) for one in (recipe, selection))
     for name, own in (("start", start), ("mode", mode)):
         if trained["attack"][name] == "method":
             trained["attack"][name] = own
-    # Selection has the norm of training unless it says otherwise: to say the same changes nothing.
+    # Selection uses the norm of training by default, so naming the same norm must not change the hash.
     if selected.get("norm") == trained["attack"]["norm"]:
         del selected["norm"]
     if "quick" in selected:
@@ -89,5 +89,5 @@ def _recipe_and_selection(
 
 
 def _number(value: Any) -> Any:
-    """An integer-valued float and the integer are the same setting: 1.0 and 1 must not name two trials."""
+    """Convert integer-valued floats to integers, so that 1.0 and 1 give the same trial."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,7 @@
-"""What is stored of a study's trials and what a run would do, for people and for programs. Loads no torch."""
+"""Preview of a run: the stored state of a study's trials and the work to do, as text or JSON.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -59,14 +62,14 @@ class Outlook:
     to_run: int
     evaluations: int
     evaluations_stored: int
-    older: str | None  # what the store holds of earlier numerics versions
+    older: str | None  # note on records of earlier numerics versions
 
     def json(self, **more: Any) -> str:
         trials = [trial._asdict() for trial in self.trials]
         return json.dumps({**vars(self), "trials": trials, **more}, indent=1, default=vars)
 
     def text(self, study: Study) -> str:
-        one_of_each = {trial.label: trial for trial in self.trials}  # seeds share their hyperparameters
+        one_of_each = {trial.label: trial for trial in self.trials}  # all seeds of a label share their hyperparameters
         settings = {
             label: "chosen by the search" if trial.trial is None else listing.settings(trial.hyperparameters)
             for label, trial in one_of_each.items()
@@ -106,7 +109,7 @@ class Outlook:
 
 
 def _passes(study: Study) -> str:
-    """What attacking one trial costs, before anything is measured."""
+    """Describe the estimated cost of evaluating one checkpoint."""
     attacks = planned.evaluation_attacks(study)
     total, dearest = sum(attack.cost for attack in attacks), max(attacks, key=lambda attack: attack.cost)
     text = f"evaluating one checkpoint takes about {total:,.0f} forward-backward passes per image"
@@ -118,7 +121,7 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
     checkpoints = {label: planned.evaluated_checkpoints(study, config) for label, config in planned.configs(cells)}
     present = set(store.record_paths(EvaluationRecord))
     evaluated_trials = set(map(layout.evaluated_trial, present))
-    # Of a trial that has none stored, no place is looked up.
+    # Paths are computed only for trials that have stored evaluations.
     places = [
         [
             layout.evaluation_record(cell.trial, checkpoint, attack)
@@ -153,7 +156,7 @@ def outlook(study: Study, store: Store, cells: list[planned.Cell], *, retry_fail
                 evaluations=wanted if state not in ("failed", "collapsed") or again else evaluated,
             )
         )
-    # Two columns may share a trial, such as a searched one whose search chose the study's own values.
+    # Count each trial once. Two columns share trials if a search chose the study's own values.
     once = list({trial.trial or (trial.label, trial.seed): trial for trial in trials}.values())
     waiting = {trial.label for trial in trials if trial.state == "waiting"}
     return Outlook(

@@ -1,4 +1,4 @@
-"""Where and with what numbers are made: the device and threads of this process, versions, the data, the commit."""
+"""Provenance of results: device, threads, package versions, data set hashes and commit of this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from trainers.precision import used_precision
+from trainers.loop.precision import used_precision
 
-# Whatever can move a result, and the two that say who computed it.
+# Packages that can change a result, and the two that identify what computed it.
 PACKAGES = ("ray", "robustsweep", "pyautoattack", "optuna", "numpy", "scikit-learn")
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    # torch's own word says which build it is (2.13.0+cu130), which the package's metadata may leave out.
+    # torch.__version__ includes the build (2.13.0+cu130), which the package's metadata may omit.
     found = {"python": platform.python_version(), "torch": str(torch.__version__)}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -44,9 +44,10 @@ def device_name() -> str:
 
 
 def made_here(data: Mapping[str, str] | None = None, precision: str | None = None) -> dict[str, Any]:
-    """What a record says of the process that made it, and of the data by their SHA-256.
+    """Return the provenance fields of a record made by this process.
 
-    `precision` is what was asked for; the record says what this device makes of it.
+    `data` maps data set names to their SHA-256. `precision` is the requested one; the record gets the one that this
+    device actually uses.
     """
     return {
         "versions": versions(),
@@ -60,7 +61,7 @@ def made_here(data: Mapping[str, str] | None = None, precision: str | None = Non
 
 
 def commit() -> str | None:
-    """Of the project's own clone, where it runs from one."""
+    """Return the commit of the git clone that the project runs from, or None outside of one."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"],

@@ -1,4 +1,4 @@
-"""Say which columns of the store's tables a run replaces by other settings, and how to keep both."""
+"""Messages on table columns that a run replaces by other settings, and how to keep both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweep.trials.cells import manifest, stored_cells
 
 
 def replacements(study: Study, store: Store) -> list[str]:
-    """Return lines for the user; none if the run only adds to what the store has under the study's name."""
+    """Return the lines of a message; empty if the run only adds to the results stored under the study's name."""
     before = store.usable(Manifest, layout.manifest(study.name))
     if before is None:
         return []
@@ -45,7 +45,7 @@ def _title(labels: list[str], stays: bool) -> str:
 
 
 def _replaced_labels(before: Manifest, now: Manifest) -> list[str]:
-    """Also columns whose trainings have not ended, and those that are shown under other attacks."""
+    """Return the replaced labels, including those with unfinished trainings or shown under other attacks."""
     lost = {column.label for column in replaced_columns(before, now)}
     trials = {(cell.label, cell.seed): cell.trial for cell in now.cells}
     for cell in before.cells:
@@ -56,7 +56,7 @@ def _replaced_labels(before: Manifest, now: Manifest) -> list[str]:
 
 
 def _example(study: Study, label: str, differences: list[Difference]) -> str:
-    """An entry of `methods` with the settings that this run has."""
+    """Return an example entry of `methods` with the settings of this run, or '' if no entry can express them."""
     content: dict[str, Any] = {"method": study.method(label)} if label in study.methods else {}
     for key, _, value in differences:
         *parts, name = key.split(".")

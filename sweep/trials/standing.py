@@ -1,4 +1,4 @@
-"""How every study of a store stands, trial by trial: from what is stored, and from who holds which lease."""
+"""Status of the studies in a store, trial by trial, from the records and leases."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.base import Skip, Store, TrialLook
 from sweep.store.encoding import BrokenRecord
-from sweep.store.holders import held
+from sweep.store.lease_upkeep import held
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.manifest import Manifest, PlannedCell, PlannedSearch
 from sweep.store.records.trial import Progress, TrialRecord
 from sweep.store.usage import budget_left, usages
 from sweep.studies import nearest
-from trainers import registry
-from trainers.chance import near_chance
 from trainers.data import dataset_facts
+from trainers.measures.chance import near_chance
+from trainers.plugins import registry
 
 SHOWN = 10
-WORDS = 8  # about seeds, per method
-EXPLAINED = 100  # failed trials whose record is opened for its reason
+WORDS = 8  # notes on seeds per method
+EXPLAINED = 100  # failed trials per study whose record is read for the reason
 ORDER = ("done", "running", "failed", "collapsed", "broken", "left")
 
 
@@ -55,7 +55,7 @@ class TrialStanding(NamedTuple):
         return facts
 
     def word(self) -> str:
-        """What a seed needs said: running with its epoch, failed, collapsed, broken."""
+        """Return a note on the seed if it is running, near chance, failed, collapsed or broken; otherwise ''."""
         if self.state == "running":
             return f"{self.seed} {_how_far(self.progress)}"
         if self.near_chance:
@@ -86,11 +86,11 @@ class StudyStanding:
     searches: list[SearchStanding]
     device_hours: float = 0.0  # used so far
     budget_left: float | None = None
-    command: str = ""  # that runs what is left
+    command: str = ""  # runs the remaining trials
 
     @property
     def distinct(self) -> list[TrialStanding]:
-        """Each trial once, whichever columns share it."""
+        """Return each trial once, even if several columns share it."""
         return list({trial.trial or (trial.label, trial.seed): trial for trial in self.trials}.values())
 
     @property
@@ -155,7 +155,7 @@ class StudyStanding:
 def standings(
     store: Store, study: str | None, skip: Skip, looks: Mapping[str, TrialLook] | None = None
 ) -> list[StudyStanding]:
-    """Of every study in the store, or of the one asked for; records that cannot be read are given to `skip`."""
+    """Return the status of one study, or of all studies in the store; unreadable records are passed to `skip`."""
     broken: list[BrokenRecord] = []
     manifests = store.manifests(broken.append)
     for fault in broken:
@@ -174,7 +174,7 @@ def standings(
 
 
 class _Moment:
-    """What the store holds now."""
+    """Snapshot of the store's trials, leases and evaluations."""
 
     def __init__(self, store: Store, looks: Mapping[str, TrialLook]) -> None:
         self.store, self.looks, self.leases = store, looks, held(store)
@@ -218,7 +218,7 @@ class _Moment:
         return "running" if layout.trial_lease(trial) in self.leases else "left"
 
     def _evaluations(self, manifest: Manifest, cell: PlannedCell) -> int:
-        if layout.short(cell.trial or "") not in self.evaluated_trials:  # most of a study that has just begun
+        if layout.short(cell.trial or "") not in self.evaluated_trials:  # the usual case early in a study
             return 0
         return sum(path in self.evaluated for path in manifest.evaluation_paths(cell))
 
@@ -228,7 +228,7 @@ class _Moment:
         return classes is not None and clean is not None and near_chance(clean, classes)
 
     def _progress(self, trials: Iterable[str]) -> dict[str, Progress]:
-        """How far the running trials are, as their workers last wrote it."""
+        """Return the progress of running trials by trial, as last written by their workers."""
         found = {}
         for _, data in self.store.read_many(layout.trial_file(trial, layout.PROGRESS) for trial in trials):
             with contextlib.suppress(ValidationError):
@@ -248,7 +248,7 @@ class _Moment:
         return SearchStanding(
             search.label,
             search.id,
-            running if record.status == "running" else record.status,  # it says so also when its driver was stopped
+            running if record.status == "running" else record.status,  # a stopped driver leaves it at running
             finished=sum(candidate.state != "open" for candidate in record.candidates),
             wanted=record.wanted,
             chosen=record.chosen if record.status == "done" else None,

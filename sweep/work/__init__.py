@@ -1,1 +1,1 @@
-"""What a sweep has still to do, in which order, how long it takes, and how it is shown."""
+"""The pieces of work of a study, the queue that orders them, and the worker that does one. Independent of Ray."""

@@ -1,4 +1,4 @@
-"""Weights that are not those of their record any more."""
+"""Detection of weights that no longer match their record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweep.trials.cells import Cell, states
 
 
 def set_damaged_weights_aside(study: Study, store: Store, cells: list[Cell]) -> None:
-    """Trials whose weights something is still to be measured on, and are not those of their record: trained again."""
+    """Set aside trials with damaged weights on which something remains to be measured. They are trained again."""
     stored = stored_results(store)
     for cell, state in zip(cells, states(cells, store), strict=True):
         if state != "done" or cell.trial is None:

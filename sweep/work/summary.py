@@ -1,9 +1,10 @@
-"""How a run ended, in words. Loads no torch and no ray."""
+"""The outcome of a run, as text. Importing this loads neither torch nor Ray."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sweep.commands import narrowed
 from sweep.listing import count
@@ -12,7 +13,7 @@ from sweep.store import layout
 
 @dataclass(frozen=True)
 class Failure:
-    """What a run says of a task that failed; `stored` ones failed in an earlier run."""
+    """A failed task of a run. `stored` ones failed in an earlier run."""
 
     title: str
     trial: str = ""
@@ -24,7 +25,7 @@ class Failure:
 
 @dataclass
 class Summary:
-    """How a run ended."""
+    """The outcome of a run."""
 
     study: str
     complete: bool
@@ -38,12 +39,13 @@ class Summary:
     device_use: float | None = None
     budget_reached: bool = False
     budget: tuple[float, float] | None = None  # device-hours used by all runs, and allowed
-    replaced: list[str] = field(default_factory=list)  # columns of earlier settings, in words
+    replaced: list[str] = field(default_factory=list)  # columns of earlier settings, as text
     bad_nodes: dict[str, str] = field(default_factory=dict)  # machines that got no more work, and why
     written: list[Path] = field(default_factory=list)
     store: str = ""
     command: str = ""
     result: str = ""  # the study's numbers as text
+    trials: Any = None  # Tune's table of the trials, as a data frame
 
     def text(self) -> str:
         lines = []
@@ -66,7 +68,7 @@ class Summary:
         elif not self.complete and not self.failed:
             lines.append(f"{self.left} pieces of work are left")
         if not self.complete and self.command:
-            # A training that failed is left alone unless it is asked for.
+            # A failed training is not repeated unless asked for.
             again = narrowed(self.command, "--retry-failed") if self.failed else self.command
             lines.append(f"to go on: {again}")
         if self.result:
@@ -80,7 +82,7 @@ class Summary:
         return "\n".join(lines)
 
 
-_DONE = {"search": "candidate", "train": "training", "evaluate": "evaluation shard"}
+_DONE = {"search": "candidate", "train": "training", "attack": "attack"}
 
 
 def _failure(failure: Failure) -> list[str]:

@@ -1,4 +1,4 @@
-"""A training in a worker: from its last saved epoch to its record, or as a search's candidate to its last rung."""
+"""A training in a worker: from its last saved epoch to its record or, for a search's candidate, to its last rung."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.records.record import CurveRow
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import Checkpoint, Progress, TrialRecord
-from sweep.trials.provenance import device, device_name, made_here
+from sweep.trials.provenance import device_name, made_here
 from trainers.assembly import data_sha256
-from trainers.train import train
+from trainers.loop.train import train
 
 if TYPE_CHECKING:
-    from sweep.work.tasks import CandidateTraining, Training, Workplace
+    from sweep.work.pieces import Candidate, Training, Workplace
 
-PUSH_SECONDS = 60.0  # a remote store gets the resume state at most this often
-TELL_SECONDS = 1.0  # the driver hears of epochs at most this often: to wait for it can take longer than a small epoch
+PUSH_SECONDS = 60.0  # minimum interval between uploads of the resume state to a remote store
+REPORT_SECONDS = 1.0  # minimum interval between reports: waiting for the driver can take longer than a small epoch
 
 
 class Pruned(Exception):
@@ -36,83 +36,84 @@ class Pruned(Exception):
         self.curve = curve
 
 
-def train_candidate(task: CandidateTraining, place: Workplace) -> str:
+def train_candidate(piece: Candidate, place: Workplace) -> TrialRecord | CandidateRecord:
+    """Train a search's candidate. Return its stored record, a CandidateRecord if it was pruned."""
     try:
-        return train_trial(task, place, task.cut_offs, task.metric)
+        return train_trial(piece, place, piece.cut_offs, piece.metric)
     except Pruned as pruned:
-        record = CandidateRecord(search=task.search, trial=task.trial, curve=tuple(pruned.curve))
+        record = CandidateRecord(search=piece.search, trial=piece.trial, curve=tuple(pruned.curve))
         place.store.write_record(record)
-        place.found.append(record)
-        forget(place.store, task.trial)
-        return "pruned"
+        forget(place.store, piece.trial)
+        return record
 
 
 def forget(store: Store, trial: str) -> None:
-    """Delete what a pruned training leaves."""
+    """Delete the files of a pruned training."""
     for path in store.paths(layout.trial_folder(trial)):
         if layout.is_trial_file(path):
             store.delete(path)
 
 
-def train_trial(task: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None, metric: str = "") -> str:
-    """Train to the end, the record last; raises Pruned at a rung where the metric's curve is below the cut-off."""
+def train_trial(
+    piece: Training, place: Workplace, cut_offs: Mapping[int, float] | None = None, metric: str = ""
+) -> TrialRecord:
+    """Train to the end and write the record last. Raise Pruned at a rung where the metric is below its cut-off."""
     store, folder, needed = place.store, place.folder, cut_offs or {}
     curve: list[CurveRow] = []
-    data = data_set(task.config.dataset, place.setting.data_dir)
-    trained_on = data_sha256(data, task.config.wrappers.values(), place.setting.data_dir)
+    data = data_set(piece.config.dataset, place.setting.data_dir)
+    trained_on = data_sha256(data, piece.config.wrappers.values(), place.setting.data_dir)
     started, pushed = time.time(), time.monotonic()
-    untold: list[CurveRow] = []
-    told, is_remote = -TELL_SECONDS, store.local("") is None
+    unreported: list[CurveRow] = []
+    reported, is_remote = -REPORT_SECONDS, store.local("") is None
 
-    def tell() -> None:
-        nonlocal told
+    def report() -> None:
+        nonlocal reported
         if not is_remote:
-            _write_progress(store, task, len(curve), started, trained_on)
-        if untold:
-            *earlier, last = [_numbers(row) for row in untold]
+            _write_progress(store, piece, len(curve), started, trained_on)
+        if unreported:
+            *earlier, last = [_numbers(row) for row in unreported]
             place.report({**last, "earlier": earlier} if earlier else last)
-            untold.clear()
-        told = time.monotonic()
+            unreported.clear()
+        reported = time.monotonic()
 
     def go_on() -> None:
         is_pruned = judged([row.get(metric) for row in curve], needed)[1]
-        if is_pruned or time.monotonic() - told >= TELL_SECONDS:
-            tell()
+        if is_pruned or time.monotonic() - reported >= REPORT_SECONDS:
+            report()
         if is_pruned:
             raise Pruned(curve)
 
     def after_resume(rows: list[CurveRow]) -> None:
         curve.extend(rows)
-        _write_progress(store, task, len(curve), started, trained_on)
+        _write_progress(store, piece, len(curve), started, trained_on)
         go_on()
 
     def after_epoch(row: CurveRow) -> None:
         nonlocal pushed
         curve.append(row)
         if is_remote and time.monotonic() - pushed > PUSH_SECONDS:
-            push_state(store, task.trial, folder)
-            _write_progress(store, task, len(curve), started, trained_on)
+            push_state(store, piece.trial, folder)
+            _write_progress(store, piece, len(curve), started, trained_on)
             pushed = time.monotonic()
-        untold.append(row)
+        unreported.append(row)
         go_on()
 
     outcome = train(
-        task.config,
+        piece.config,
         folder=folder,
         data_dir=place.setting.data_dir,
-        device=device(),
+        device=place.device,
         device_name=device_name(),
         on_epoch=after_epoch,
         on_resume=after_resume,
         data=data,
     )
-    tell()
-    _push(store, task.trial, folder, without=layout.RESUME)
-    record = _record(task, place, outcome, trained_on, time.time() - started)
+    report()
+    _push(store, piece.trial, folder, without=layout.RESUME)
+    record = _record(piece, place, outcome, trained_on, time.time() - started)
     store.write_record(record)
-    place.found.append(record)
-    _drop(store, task.trial, {layout.RESUME, layout.PROGRESS}, folder)
-    return str(outcome["status"])
+    _drop(store, piece.trial, {layout.RESUME, layout.PROGRESS}, folder)
+    return record
 
 
 def _numbers(row: CurveRow) -> dict[str, int | float]:
@@ -120,12 +121,12 @@ def _numbers(row: CurveRow) -> dict[str, int | float]:
 
 
 def _record(
-    task: Training, place: Workplace, outcome: Mapping[str, Any], data: Mapping[str, str], seconds: float
+    piece: Training, place: Workplace, outcome: Mapping[str, Any], data: Mapping[str, str], seconds: float
 ) -> TrialRecord:
     checkpoints = {name: Checkpoint.model_validate(kept) for name, kept in outcome["checkpoints"].items()}
     return TrialRecord(
-        trial=task.trial,
-        config=task.config,
+        trial=piece.trial,
+        config=piece.config,
         numerics=NUMERICS_VERSION,
         status=outcome["status"],
         reason=outcome["reason"],
@@ -135,13 +136,13 @@ def _record(
         steps=outcome["steps"],
         wall_seconds=max(seconds, outcome["train_seconds"]),
         commit=place.setting.commit,
-        command=task.retry_command(place.setting.command),
-        **made_here(data, task.config.recipe.precision) | {"devices": tuple(outcome["devices"])},
+        command=piece.retry_command(place.setting.command),
+        **made_here(data, piece.config.recipe.precision) | {"devices": tuple(outcome["devices"])},
     )
 
 
 def _metrics(curve: list[CurveRow], checkpoints: Mapping[str, Checkpoint]) -> dict[str, float]:
-    """Each kept checkpoint's accuracies, as the training loop measured them."""
+    """Return the accuracies of each kept checkpoint, as measured in the training loop."""
     return {
         f"{name}_{key}": value
         for name, kept in checkpoints.items()
@@ -150,32 +151,34 @@ def _metrics(curve: list[CurveRow], checkpoints: Mapping[str, Checkpoint]) -> di
     }
 
 
-def _write_progress(store: Store, task: Training, epoch: int, started: float, data: dict[str, str]) -> None:
+def _write_progress(store: Store, piece: Training, epoch: int, started: float, data: dict[str, str]) -> None:
     note = Progress(
-        trial=task.trial,
-        label=task.label,
-        seed=task.config.seed,
+        trial=piece.trial,
+        label=piece.label,
+        seed=piece.config.seed,
         epoch=epoch,
-        epochs=task.epochs,
+        epochs=piece.epochs,
         started=started,
         updated=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
         data=data,
     )
-    store.write(layout.trial_file(task.trial, layout.PROGRESS), note.model_dump_json().encode())
+    store.write(layout.trial_file(piece.trial, layout.PROGRESS), note.model_dump_json().encode(), durable=False)
 
 
 def push_state(store: Store, trial: str, folder: Path) -> None:
-    """To a remote store, in the order in which a kill does no harm: weights, the state that names them, then what it
-    no longer names is deleted."""
+    """Upload the resume state to a remote store, in an order that survives a kill at any point.
+
+    The weights come first, then the state that names them. Weights that it no longer names are deleted last.
+    """
     _push(store, trial, folder, without=layout.RESUME)
     store.push_file(folder / layout.RESUME, layout.trial_file(trial, layout.RESUME))
     _drop(store, trial, set(), folder)
 
 
 def _push(store: Store, trial: str, folder: Path, without: str) -> None:
-    """Copy the trial's files into a remote store; in a folder store they are there already."""
+    """Copy the trial's files to a remote store. In a folder store, they are already in place."""
     if store.local("") is not None:
         return
     for file in sorted(folder.iterdir()):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from reports.freshness import write_note
+from reports.store.freshness import write_note
 from sweep.errors import UserError
 from sweep.store import encoding
 from sweep.store.opening import open_store
@@ -27,7 +27,7 @@ from tests.chaos.damages import FILES, killed_run
 from tests.chaos.readers import DECISION, NOTE, ROWS, UNCHECKED, reader_of
 from tests.chaos.study import TABLES, Reference, tables
 from tests.chaos.tally import Result
-from trainers.checkpoint import UnusableState
+from trainers.loop.checkpoint import UnusableState
 
 PART = "bits"
 FLIPS = 300  # of a case

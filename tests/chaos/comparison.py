@@ -8,7 +8,8 @@ from pathlib import Path
 from sweep.store import layout
 from sweep.store.base import Store
 from sweep.store.folder import FolderStore
-from sweep.store.holders import held, load
+from sweep.store.lease_upkeep import held
+from sweep.store.leases import load
 from sweep.store.opening import open_store
 from tests.chaos.children import Ended
 from tests.chaos.study import Reference, outcome, tables
@@ -61,8 +62,8 @@ def judge_store(
     opened = open_store(store)
     # Who died between making a lease and filling it, or whose lease was damaged, says nothing of itself: it is waited
     # for, not judged.
-    holders = {path: load(opened, path, 0.0) for path in opened.paths(layout.LEASES)}
-    unfilled = {path.rsplit(".", 2)[0] for path, holder in holders.items() if holder and not holder.owner}
+    holders = {path: load(opened, path) for path in opened.paths(layout.LEASES)}
+    unfilled = {path.rsplit(".", 2)[0] for path, holder in holders.items() if holder and not holder.host}
     leases = [name for name in held(opened) if f"{layout.LEASES}/{name}" not in unfilled]
     if leases:
         result.bad("lost", f"leases are held after the end: {', '.join(leases)}")

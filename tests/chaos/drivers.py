@@ -6,10 +6,13 @@ import itertools
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from sweep.evaluation.attack import Unsaved
 from tests.chaos import loop
 from tests.chaos.children import Child
 from tests.chaos.comparison import judge_end, judge_store
@@ -36,6 +39,7 @@ def perform(case: str, reference: Reference) -> Result:
 
     def run(countdown: Countdown) -> None:
         countdown.install()
+        _note_batches(folder / "batches")
         loop.run(reference.study, store, reference.folder)
 
     try:
@@ -58,9 +62,24 @@ def perform(case: str, reference: Reference) -> Result:
                 starts = [line.split()[1] for line in log.read_text().splitlines() if " on " in line]
                 if starts.count("train") + starts.count("search") != 1:
                     result.bad("doubled", f"{log.parent.name} was trained by several drivers: {starts}")
+            batches = Counter((folder / "batches").read_text().splitlines())
+            for batch in [batch for batch, times in batches.items() if times > 1]:
+                result.bad("doubled", f"attacked by several drivers: {batch}")
     finally:
         if result.faults:
             result.notes.append(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return result
+
+
+def _note_batches(file: Path) -> None:
+    """For the rest of this process: note every batch of images that it has attacked."""
+    add = Unsaved.add
+
+    def noted(self: Unsaved, first: int, last: int, *more: Any) -> None:
+        with file.open("a") as lines:
+            lines.write(f"{self.evaluation.folder} {self.phase} images {first} to {last}\n")
+        add(self, first, last, *more)
+
+    Unsaved.add = noted  # type: ignore[method-assign]

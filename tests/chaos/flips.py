@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from sweep.errors import UserError
-from sweep.store import drivers, holders
+from sweep.store import leases
 from sweep.store.opening import open_store
 from tests import records as made
 from tests.chaos import commands, loop
@@ -26,7 +26,7 @@ from tests.chaos.primitives import Countdown
 from tests.chaos.readers import DECISION, UNCHECKED, reader_of
 from tests.chaos.study import Reference
 from tests.chaos.tally import Result
-from trainers.checkpoint import UnusableState
+from trainers.loop.checkpoint import UnusableState
 
 PART = "flips"
 LEASE_SECONDS = 5.0  # a lease that now names another machine is waited for until it ends
@@ -94,7 +94,7 @@ def _killed_run(store: Path, reference: Reference, chance: random.Random) -> Non
 
     def run(step: int) -> None:
         Countdown(store, step).install()
-        drivers.LEASE_SECONDS = LEASE_SECONDS
+        leases.LEASE_SECONDS = LEASE_SECONDS
         loop.run(reference.study, store, reference.folder)
 
     wanted = FILES[chance.choice(("resume", "shard"))]
@@ -121,7 +121,7 @@ def _judge_commands(result: Result, reference: Reference, folder: Path, *, repai
 
 def _prepare() -> None:
     commands.without_figures()
-    holders.UNFILLED_SECONDS = 0.5
+    leases.UNFILLED_SECONDS = 0.5
 
 
 def _judge_decision(result: Result, store: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sweep.store import holders
+from sweep.store import leases
 from tests.chaos import loop
 from tests.chaos.children import Child, Ended
 from tests.chaos.comparison import judge_end, judge_store
@@ -82,7 +82,7 @@ def _live(reference: Reference, store: Path, countdown: Countdown, moment: float
 
 
 def _run(reference: Reference, store: Path, countdown: Countdown, forked: bool) -> None:
-    holders.UNFILLED_SECONDS = UNFILLED_SECONDS
+    leases.UNFILLED_SECONDS = UNFILLED_SECONDS
     countdown.install()
     loop.run(reference.study, store, reference.folder, forked=forked)
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sweep.work import node_check
 from tests.chaos import commands
 from tests.chaos.comparison import judge_end, judge_store
 from tests.chaos.study import Reference
@@ -90,8 +91,8 @@ class _Refusals:
             self.result.notes.append("skipped: no disk can be mounted here")
             return
         try:
-            self._refused(commands.call(self._run(), self.folder, prepare=commands.without_figures))
-            subprocess.run(["mount", "-o", "remount,size=50m", str(self.store)], check=True, capture_output=True)
+            self._refused(commands.call(self._run(), self.folder, prepare=_unchecked))
+            subprocess.run(["mount", "-o", "remount,size=200m", str(self.store)], check=True, capture_output=True)
             self._goes_on()
         finally:
             subprocess.run(["umount", "-l", str(self.store)], capture_output=True)
@@ -134,6 +135,12 @@ class _Refusals:
         ended = commands.call([*self._run(), "--retry-failed"], self.folder, prepare=commands.without_figures)
         if judge_end(self.result, "the run afterwards", ended):
             judge_store(self.result, self.reference, self.store)
+
+
+def _unchecked() -> None:
+    """Begin on a disk with little room, so that it is full in the middle of something."""
+    commands.without_figures()
+    node_check.SPARE_BYTES = 0
 
 
 def _as_nobody() -> None:

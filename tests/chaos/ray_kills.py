@@ -18,14 +18,14 @@ from pathlib import Path
 from sweep.store import layout
 from tests.chaos.children import Ended
 from tests.chaos.comparison import judge_end, judge_store
-from tests.chaos.study import Reference
+from tests.chaos.study import STUDY, Reference
 from tests.chaos.tally import Result
 from tests.patience import patience
 
 PART = "ray"
 ROOT = Path(__file__).parents[2]
 PROCESSES = {
-    "worker": ("ray::ResourceTrainable", "ray::Process"),
+    "worker": ("ray::StudyTrial", *(f"ray::{label}" for label in STUDY["methods"])),  # with its piece's title
     "agent": ("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
     "raylet": ("raylet/raylet",),
     "gcs": ("gcs_server",),

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reports.freshness import CACHE, current_files
 from reports.store.cache import RowCache
-from sweep.cluster.worker import last_lines
+from reports.store.freshness import CACHE, current_files
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import _checked_weights
 from sweep.evaluation.proof import counterexamples_of
 from sweep.evaluation.untrusted import Contradiction
 from sweep.search.stored import open_search
-from sweep.store import holders, layout, leases
+from sweep.store import layout, lease_upkeep, leases
 from sweep.store.base import Store
 from sweep.store.records.diagnostics import DiagnosticsRecord
 from sweep.store.records.evaluation import EvaluationRecord
@@ -28,8 +27,9 @@ from sweep.store.records.trial import TrialRecord
 from sweep.store.usage import usages
 from sweep.studies.model import Study
 from sweep.trials.standing import _how_far, _Moment
+from sweep.work.worker import last_lines
 from tests.chaos.study import Reference
-from trainers.checkpoint import load_resume
+from trainers.loop.checkpoint import load_resume
 
 Reader = Callable[[Store, str, Store], Any]
 DECISION = "decisions/*/*.json"
@@ -108,17 +108,17 @@ def _read_log(store: Store, path: str, whole: Store) -> Any:
 
 def _read_lease(store: Store, path: str, whole: Store) -> Any:
     """Of a process that died: free at once, or when it has not changed for as long as a lease may last."""
-    name, _ = holders.parts(path)
-    holders.held(store)
-    holders.abandoned(store, 0.0)
-    clock, holders.UNFILLED_SECONDS = holders.elapsed, 0.0
+    name = lease_upkeep.lease_name(path)
+    lease_upkeep.held(store)
+    lease_upkeep.abandoned(store, 0.0)
+    clock = leases.elapsed
     try:
         lease = leases.take(store, name)
         if lease is None:
-            holders.elapsed = lambda: clock() + LONGEST_LEASE_SECONDS + 1
+            leases.elapsed = lambda: clock() + LONGEST_LEASE_SECONDS + 1
             lease = leases.take(store, name)
     finally:
-        holders.elapsed = clock
+        leases.elapsed = clock
     if lease is None:
         raise RuntimeError("nobody can ever take this lease")
     lease.release()

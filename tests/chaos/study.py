@@ -22,7 +22,8 @@ from tests.sweep.tiny_study import TINY
 
 # A search of two generations with pruned candidates, trainings, AutoAttack in phases and diagnostics: a second of work.
 # About half of the images survive the attacks at the study's radius, so that a table has something to differ in;
-# AutoAttack has one that its first component defeats, which spares the long last ones.
+# AutoAttack has one that its first component defeats, which spares the long last ones. Every attack has two chunks,
+# which several drivers share.
 STUDY: dict[str, Any] = {
     **TINY,
     "title": "Chaos",
@@ -43,6 +44,8 @@ STUDY: dict[str, Any] = {
         "attacks": ["clean", "pgd-5", "apgd-ce", "autoattack*6"],
         "epsilon": "0.05",
         "images": 16,
+        "batch_size": 8,
+        "shards": 2,
         "diagnostics": True,
     },
 }

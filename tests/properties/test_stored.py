@@ -24,7 +24,7 @@ from sweep.evaluation.outside import Outside, load_outside
 from sweep.store import layout
 from sweep.store.encoding import BrokenRecord, encode
 from sweep.store.folder import FolderStore
-from sweep.store.holders import abandoned, held
+from sweep.store.lease_upkeep import abandoned, busy, held
 from sweep.store.leases import take
 from sweep.store.leftovers import leftovers
 from sweep.store.merging import Merge
@@ -35,7 +35,7 @@ from sweep.trials.standing import standings
 from tests import records
 from tests.properties.mutations import VALUES, damaged, mutated
 from trainers import models
-from trainers.checkpoint import UnusableState, load_resume, save_resume
+from trainers.loop.checkpoint import UnusableState, load_resume, save_resume
 
 EVALUATION = records.evaluation_record()
 RECORDS: dict[str, Record] = {
@@ -106,7 +106,7 @@ def test_a_store_with_an_odd_record_is_read_by_everybody(data: st.DataObject, ki
 @given(
     lease=st.binary(max_size=60)
     | st.fixed_dictionaries(
-        {}, optional={key: VALUES for key in ("owner", "host", "pid", "started", "expires", "more")}
+        {}, optional={key: VALUES for key in ("id", "owner", "host", "pid", "started", "seconds", "expires", "more")}
     ).map(lambda found: json.dumps(found).encode())
 )
 def test_a_lease_of_any_content_is_held_or_free(lease: bytes) -> None:
@@ -114,6 +114,7 @@ def test_a_lease_of_any_content_is_held_or_free(lease: bytes) -> None:
         store = FolderStore(Path(folder))
         store.write(layout.lease("work", 1), lease)
         held(store)
+        busy(store)
         abandoned(store, 0.0)
         taken = take(store, "work")
         if taken is not None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from reports.analysis.results import Results
 from reports.papers import load as load_paper
-from reports.results import Results
 from sweep.store.base import Store
 from sweep.store.folder import FolderStore
 from sweep.store.records.diagnostics import DiagnosticsRecord

@@ -5,10 +5,10 @@ import re
 import pytest
 from hand_made import QuickStore, add_study, results_of
 
-from reports.added import added_seeds
-from reports.claims.pairs import Pair, undecided
-from reports.diff import differences
-from reports.significance import study_tests
+from reports.analysis.added_seeds import added_seeds
+from reports.analysis.claims.pairs import Pair, undecided
+from reports.analysis.significance import study_tests
+from reports.comparison.diff import differences
 from reports.tables import document
 from reports.tables.paper import paper_tables
 from reports.tables.study import main_table, study_tables

@@ -1,5 +1,6 @@
 """What decides a claim: every kind's rule on chosen numbers, and that the rules and contradictions are printed."""
 
+import html
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,16 +9,16 @@ import numpy as np
 import pytest
 from hand_made import PAPER, QuickStore, add_diagnostics, add_study, results_of
 
-from reports.claims import judge as claims
-from reports.claims import margins as margin_rules
-from reports.claims.calculations import CALCULATIONS
-from reports.claims.kinds import KINDS
-from reports.claims.question import Part
-from reports.claims.sources import InPrint, Ours, Seeds
-from reports.diff import text_in_print
+from reports.analysis.claims import judge as claims
+from reports.analysis.claims import margins as margin_rules
+from reports.analysis.claims.calculations import CALCULATIONS
+from reports.analysis.claims.kinds import KINDS
+from reports.analysis.claims.question import ClaimPart
+from reports.analysis.claims.sources import InPrint, Ours, Seeds
+from reports.analysis.statistics import Sample, compare
+from reports.comparison.diff import text_in_print
 from reports.page.page import write_page
-from reports.statistics import Sample, compare
-from trainers import closed_forms
+from trainers.measures import closed_forms
 
 RN18 = "cifar10_rn18"
 
@@ -282,7 +283,7 @@ def test_calculations_say_what_was_calculated():
 
 
 def test_the_closed_forms_are_refuted_by_the_lemmas_printed_sign(monkeypatch):
-    from reports.claims import calculations
+    from reports.analysis.claims import calculations
 
     def as_printed(weight, time):
         true, _ = closed_forms.ovr_logits(weight, time)
@@ -323,7 +324,7 @@ def test_parts_of_which_most_are_enough_are_corrected_and_parts_that_all_must_ho
 
 def test_a_claim_about_most_settings_is_refuted_by_most_of_them_and_not_by_the_few_that_were_run():
     def verdict_of(refuted, open_ones):
-        parts = [Part("", "does not hold", "")] * refuted + [Part("", "not run", "")] * open_ones
+        parts = [ClaimPart("", "does not hold", "")] * refuted + [ClaimPart("", "not run", "")] * open_ones
         return claims.Claim("id", "1", "text", "most", tuple(parts), claims.Rule("", "")).verdict
 
     assert [verdict_of(1, 3), verdict_of(2, 2), verdict_of(3, 1), verdict_of(1, 0)] == [
@@ -402,7 +403,7 @@ def test_the_page_says_the_same_of_claims_as_diff(tmp_path):
     store = QuickStore(tmp_path / "store")
     add_study(store, RN18, {"at": [0.480, 0.482, 0.478], "sovr": [0.494, 0.497, 0.491]})
     page = write_page(results_of(store), [], [], tmp_path).read_text("utf-8")
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)).replace(" more ", " ")
+    text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page))).replace(" more ", " ")
     assert all(sentence in text for sentence in re.split(r"(?<=\.) ", claims.PRINCIPLE))
     assert "<li>greater: Holds if the first is significantly higher" in page
     assert "(contradiction 17)" in page and "Contradiction 17, OVR" in page

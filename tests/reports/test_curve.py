@@ -5,7 +5,7 @@ import pytest
 from hand_made import QuickStore, add_evaluation, add_study, results_of
 
 from reports.figures import curve as figure
-from reports.figures.view import Missing, StudyView
+from reports.figures.view import MissingResults, StudyView
 from sweep.store.verdicts import pack_distances
 from tests import records
 
@@ -37,7 +37,7 @@ def test_what_autoattack_fooled_lies_within_the_radius(store):
 
 def test_without_distances_the_figure_says_how_to_get_some(store):
     add_study(store, "one", {"at": [0.5]})
-    with pytest.raises(Missing) as missing:
+    with pytest.raises(MissingResults) as missing:
         figure.draw(StudyView(results_of(store), "one"))
     assert "curve" in missing.value.command
 

@@ -6,11 +6,11 @@ import sys
 import pytest
 from hand_made import PAPER, QuickStore, add_diagnostics, add_evaluation, add_study, results_of
 
-from reports.claims import judge as claims
-from reports.claims.sources import Ours
-from reports.departures import Departures, joined
-from reports.diff import text as diff_text
-from reports.diff import text_in_print
+from reports.analysis.claims import judge as claims
+from reports.analysis.claims.sources import Ours
+from reports.comparison.departures import Departures, joined
+from reports.comparison.diff import text as diff_text
+from reports.comparison.diff import text_in_print
 from reports.page.page import write_page
 from reports.tables import latex, spreadsheet
 from reports.tables.markdown import render
@@ -171,5 +171,6 @@ def test_methods_with_the_same_departures_are_named_together():
 
 
 def test_comparing_loads_neither_torch_nor_ray():
-    code = "import sys, reports.departures as d; d.shipped('digits', 'at'); print({'torch', 'ray'} & set(sys.modules))"
+    imports = "import sys, reports.comparison.departures as d"
+    code = f"{imports}; d.shipped('digits', 'at'); print({{'torch', 'ray'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -5,10 +5,10 @@ import shlex
 import pytest
 from hand_made import QuickStore, add_diagnostics, add_evaluation, results_of
 
-from reports.departures import Departures
-from reports.explanation.subject import find
-from reports.explanation.text import explained, text
-from reports.results import Results
+from reports.analysis.results import Results
+from reports.comparison.departures import Departures
+from reports.comparison.explanation.subject import find
+from reports.comparison.explanation.text import explained, text
 from reports.tables.table import Key
 from sweep import cli
 from sweep.errors import UserError
@@ -164,7 +164,7 @@ def test_every_command_for_a_study_that_is_not_the_papers_is_one_that_loads(stor
     results = results_of(store)
     found = by_setting(store, "digits/at/autoattack")
     assert {"dataset", "model", "recipe.epochs", "recipe.attack.epsilon", "evaluation.epsilon"} <= set(found)
-    assert "no setting of the paper" in text(results, "digits/at/autoattack")
+    assert "not a setting of the paper" in text(results, "digits/at/autoattack")
     names = {run_of(command).name for command in commands(found).values()}
     assert len(names) == len(commands(found)) > 8
 

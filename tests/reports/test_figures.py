@@ -14,11 +14,11 @@ from hand_made import PAPER, QuickStore, add_diagnostics, results_of, trial_hash
 from matplotlib import rc_context
 from matplotlib.text import Text
 
+from reports.analysis.results import Results
 from reports.figures import bars, gradients, hero, margins, search, style, trade_off, training_curves
 from reports.figures.draw import declared, draw_all, read_index
-from reports.figures.view import Missing, StudyView
+from reports.figures.view import MissingResults, StudyView
 from reports.page.page import write_page
-from reports.results import Results
 from reports.tables.study import study_tables
 from reports.tables.table import Key
 from sweep.store.records.evaluation import EvaluationRecord
@@ -353,7 +353,7 @@ def test_effect_of_m_starts_at_adversarial_training_and_keeps_lambda(view):
 
 def test_effect_of_lambda_needs_two_values(tmp_path):
     synthetic.write_store(tmp_path, methods={"sovr": synthetic.METHODS["sovr"]}, diagnostics=False, failed=())
-    with pytest.raises(Missing, match="lam"):
+    with pytest.raises(MissingResults, match="lam"):
         drawn("effect_of_lambda", view_of(tmp_path))
 
 
@@ -424,7 +424,7 @@ def test_searches_of_any_shape_can_be_drawn(tmp_path, candidates):
 @pytest.mark.parametrize(
     ("papers", "method", "legend", "sentence"),
     [
-        (["sovr"], "sovr", "the paper's value", "the paper's, M = 40, lam = 0.4"),
+        (["sovr"], "sovr", "the paper's value", "the paper's values, M = 40, lam = 0.4"),
         (["sovr"], "cat_at", "the study's value", "the study's own values, M = 40, lam = 0.4"),
         ([], "sovr", "the study's value", "the study's own values, M = 40, lam = 0.4"),
     ],

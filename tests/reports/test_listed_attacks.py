@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from reports.results import Results
+from reports.analysis.results import Results
 from reports.store.load import load
 from reports.tables.study import main_measures, study_tables
 from reports.tables.table import headline_measure

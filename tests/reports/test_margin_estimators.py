@@ -4,12 +4,12 @@ import pytest
 import synthetic
 from hand_made import QuickStore, add_diagnostics, add_study, add_trial, results_of
 
-from reports.claims.judge import judge
-from reports.claims.sources import Ours
+from reports.analysis.claims.judge import judge
+from reports.analysis.claims.sources import Ours
+from reports.analysis.margins import MARGIN_NOTES
+from reports.analysis.planned import Planned, statuses_together
 from reports.figures import margin_trajectories
 from reports.figures.view import StudyView
-from reports.margins import MARGIN_NOTES
-from reports.planned import Planned, statuses_together
 from reports.tables.table import Key
 
 STUDY = "trajectories_cifar10_rn18"

@@ -4,9 +4,9 @@ import pytest
 import synthetic
 from hand_made import QuickStore, add_diagnostics, add_evaluation, add_study, add_trial, results_of
 
+from reports.analysis.overfitting import declines
 from reports.figures import overfitting as figure
-from reports.figures.view import Missing, StudyView
-from reports.overfitting import declines
+from reports.figures.view import MissingResults, StudyView
 from reports.tables.study import main_table
 from reports.tables.table import Row
 from tests import records
@@ -92,7 +92,7 @@ def test_a_study_without_both_checkpoints_has_no_row_and_says_so_instead_of_a_fi
     add_study(store, "one", {"at": [0.5]})
     results = results_of(store)
     assert row(store).header == "Clean"
-    with pytest.raises(Missing, match="best and its last checkpoint"):
+    with pytest.raises(MissingResults, match="best and its last checkpoint"):
         figure.draw(StudyView(results, "one"))
 
 
@@ -103,7 +103,7 @@ def test_the_figure_shows_the_tables_numbers_and_every_seed(tmp_path):
     picture, caption = figure.draw(StudyView(results, "synthetic"))
     (axis,) = picture.axes
     names = [label.get_text() for label in axis.get_yticklabels()]
-    assert sorted(names) == ["AT (n=3)", "SOVR (n=3)"] and "a part of it is chance" in caption
+    assert sorted(names) == ["AT (n=3)", "SOVR (n=3)"] and "is chance" in caption
     (decline,) = declines(results, "synthetic")
     means = [container.lines[0].get_xdata()[0] for container in axis.containers]
     assert means == sorted(decline.sample(label).mean for label in ("at", "sovr"))

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from reports import papers, write_reports
 from reports.__main__ import app
-from reports.claims import judge as claims
-from reports.claims.sources import InPrint, Ours
-from reports.freshness import fingerprint
+from reports.analysis.claims import judge as claims
+from reports.analysis.claims.sources import InPrint, Ours
+from reports.store.freshness import fingerprint
 from sweep.errors import UserError
 from sweep.store.records.manifest import Manifest
 from sweep.studies.model import Study
@@ -103,7 +103,7 @@ def test_the_skeleton_is_a_paper_that_loads_and_is_written_once(tmp_path):
     paper = papers.load(tmp_path / "own")
     assert len(paper.tables[0].cells()) == 4 and [one.id for one in claims.judge(InPrint(paper))] == ["trades-beats-at"]
     again = CliRunner().invoke(app, ["new-paper", "own", "--in", str(tmp_path)])
-    assert isinstance(again.exception, UserError) and "is there already" in str(again.exception)
+    assert isinstance(again.exception, UserError) and "delete it first" in str(again.exception)
     odd = CliRunner().invoke(app, ["new-paper", "a/b", "--in", str(tmp_path)])
     assert isinstance(odd.exception, UserError)
 

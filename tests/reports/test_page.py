@@ -11,8 +11,8 @@ import synthetic
 from hand_made import QuickStore, add_study, asked, results_of, trial_hash
 
 from reports import write_reports
+from reports.comparison.protocol import differences
 from reports.page.page import write_page
-from reports.protocol import differences
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables
 from sweep.store.records.search import SearchRecord
@@ -140,7 +140,7 @@ def test_a_name_with_a_comma_is_one_name_among_others(tmp_path):
     add_study(QuickStore(tmp_path / "store"), "one", accuracies, names={"sovr": "SOVR, tuned"})
     write_reports(str(tmp_path / "store"), None, tmp_path, figures=False)
     assert "not decided against AT: OVR, “SOVR, tuned” (" in (tmp_path / "tables.md").read_text("utf-8")
-    assert "Not told apart from AT : OVR, “SOVR, tuned”." in Reader(page_of(tmp_path / "store", tmp_path)).text
+    assert "Undecided against AT : OVR, “SOVR, tuned”." in Reader(page_of(tmp_path / "store", tmp_path)).text
 
 
 def test_the_page_calls_no_clean_accuracy_robust(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 from hand_made import PAPER, QuickStore, add_diagnostics, add_study, results_of
 
-from reports.claims.pairs import Pair, paired_values, paper_pairs, parse, undecided
-from reports.decisions import decisions
+from reports.analysis.claims.pairs import Pair, paired_values, paper_pairs, parse, undecided
+from reports.analysis.decisions import decisions
 from reports.page.page import write_page
 from reports.tables import document
 from reports.tables.paper import paper_tables
@@ -43,7 +43,7 @@ def test_a_claim_is_read_as_it_is_meant(text, pair):
         ("sovr > at > st", "must look like"),
         ("sovrr > at", "did you mean 'sovr'"),
         ("at > at", "both sides"),
-        ("sovr - at > sovr", "after a difference stands a number"),
+        ("sovr - at > sovr", "a difference must be compared with a number"),
     ],
 )
 def test_a_claim_that_cannot_be_meant_is_refused_with_the_way_out(text, message):

@@ -220,7 +220,7 @@ def test_a_report_loads_neither_torch_nor_ray(store, tmp_path):
     facts = made.model_dump(include={"dataset", "model", "displays", "inner_attacks", "config_by_label"})
     add_study(store, "cifar10_awp", {"at+awp": [0.48], "sovr+awp": [0.5]}, **facts)
     code = (
-        "import sys, reports, reports.diff, reports.export;"
+        "import sys, reports, reports.comparison.diff, reports.export;"
         "reports.write_reports(sys.argv[1], None, sys.argv[2]);"
         "print({'torch', 'ray'} & set(sys.modules))"
     )

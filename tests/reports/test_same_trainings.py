@@ -4,10 +4,10 @@ import pytest
 from hand_made import QuickStore, add_study, results_of
 
 from reports import write_reports
+from reports.analysis.significance import study_tests
+from reports.analysis.statistics import compare_with_best
 from reports.page.page import summary, write_page
 from reports.page.trials import study_trials
-from reports.significance import study_tests
-from reports.statistics import compare_with_best
 from reports.tables import document
 from reports.tables.study import study_tables
 from reports.terminal import result_text
@@ -77,8 +77,8 @@ def test_one_winner_is_named_and_one_training_counted_everywhere(store, tmp_path
     tests = {"digits": study_tests(results, "digits")}
     assert "**SOVR** 49.4±0.3" in document.glance(results, {"digits": tables}, tests)
     assert "9/9" in document.glance(results, {"digits": tables}, tests)
-    told = summary(results, "digits", tables[0], tests["digits"])
-    assert [name for name, _ in told["winners"]] == ["SOVR"] and told["facts"]["planned"] == 9
+    outcome = summary(results, "digits", tables[0], tests["digits"])
+    assert [name for name, _ in outcome.winners] == ["SOVR"] and outcome.facts.planned == 9
     write_reports(store.uri, None, tmp_path / "out", figures=False)
     section = (tmp_path / "out" / "tables.md").read_text("utf-8").partition("How sure is that?")[2]
     page = write_page(results, tables, [], tmp_path / "out")

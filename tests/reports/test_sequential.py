@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import trapezoid
 
 from benchmarks.sequential import chosen_claims, decided_at
-from reports.sequential import SCALE, growth, half_width, log_e_value, look, number_words, outcome_words
+from reports.analysis.sequential import SCALE, growth, half_width, log_e_value, look, number_words, outcome_words
 
 VALUES = [1.3, -0.4, 2.2, 0.9]
 

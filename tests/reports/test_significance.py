@@ -4,9 +4,9 @@ import pytest
 from hand_made import QuickStore, add_evaluation, add_study, results_of
 from scipy import stats
 
-from reports.power import detectable_difference, t3_critical, welch_critical
-from reports.significance import advice, study_tests
-from reports.statistics import compare_family, compare_with_best
+from reports.analysis.power import detectable_difference, t3_critical, welch_critical
+from reports.analysis.significance import advice, study_tests
+from reports.analysis.statistics import compare_family, compare_with_best
 from reports.tables import document
 from reports.tables.study import study_tables
 

@@ -9,8 +9,8 @@ from statsmodels.stats import contingency_tables
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower
 
-from reports.power import detectable_difference, power, seeds_needed, t3_critical, welch_critical
-from reports.statistics import (
+from reports.analysis.power import detectable_difference, power, seeds_needed, t3_critical, welch_critical
+from reports.analysis.statistics import (
     Sample,
     compare,
     compare_family,

@@ -4,8 +4,9 @@ import pytest
 import synthetic
 from hand_made import QuickStore, add_evaluation, add_study, add_trial, results_of
 
-from reports import freshness, write_reports, writing
-from reports.statistics import Sample
+from reports import write_reports, writing
+from reports.analysis.statistics import Sample
+from reports.store import freshness
 from reports.store.load import load
 from reports.tables.paper import paper_tables
 from reports.tables.study import study_tables

@@ -4,9 +4,9 @@ import pytest
 from hand_made import PAPER, results_of
 from papers_store import IRREGULAR, NO_ATTACK, first_printed, write_papers_store
 
-from reports.claims import judge as claims
-from reports.claims.sources import InPrint, Ours
-from reports.diff import differences
+from reports.analysis.claims import judge as claims
+from reports.analysis.claims.sources import InPrint, Ours
+from reports.comparison.diff import differences
 from reports.tables.paper import paper_tables
 
 

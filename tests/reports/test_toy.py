@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers import closed_forms as toy
+from trainers.measures import closed_forms as toy
 
 
 def _reference_rows() -> list[dict]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hand_made import QuickStore, add_study, results_of
 
+from reports.analysis.transfers import Transfers
 from reports.page.tables import page_table
 from reports.tables.study import study_tables
 from reports.tables.transfers import transfer_table
-from reports.transfers import Transfers
 from sweep.store.records.transfer import Transfer
 from sweep.store.verdicts import pack
 from tests import records

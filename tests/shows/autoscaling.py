@@ -78,10 +78,9 @@ def main() -> None:
         finally:
             os.killpg(head.pid, signal.SIGTERM)
             head.wait(60)
-    most = max(count for _, count, _ in trace)
-    tail = [count for _, count, done in trace if not done][-3:]
-    assert trace[0][1] == 0 and most == NODES, trace
-    assert min(tail) < NODES, trace  # a node went while the last trial was still running
+    counts = [count for _, count, done in trace if not done]
+    assert counts[0] == 0 and max(counts) == NODES, trace
+    assert min(counts[counts.index(NODES) :]) < NODES, trace  # a node went while the last trial was still running
     assert trace[-1][1] == 0, trace
 
 

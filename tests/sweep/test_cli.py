@@ -12,13 +12,13 @@ import pytest
 from stored import evaluation, trial
 
 from sweep import cli, studies
+from sweep.engine.options import RunOptions
 from sweep.errors import UserError
 from sweep.store.encoding import BrokenRecord
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from sweep.work.options import RunOptions
 from tests.patience import patience
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
@@ -220,8 +220,8 @@ def test_run_hands_its_options_to_the_engine(monkeypatch, tmp_path):
         seen.extend(arguments)
         return Outcome()
 
-    monkeypatch.setattr("sweep.engine.run_study", run_study)
-    monkeypatch.setattr("sweep.cluster.checks.check_loggers", lambda names: None)  # neither need be installed
+    monkeypatch.setattr("sweep.engine.run.run_study", run_study)
+    monkeypatch.setattr("sweep.engine.checks.check_loggers", lambda names: None)  # neither need be installed
     (tmp_path / "d").mkdir()
     with pytest.raises(SystemExit) as caught:
         cli.main(

@@ -13,13 +13,12 @@ from test_engine import outcome, records, wait_for
 from tiny_study import tiny
 
 from sweep.cluster import preflight
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.records.trial import TrialRecord
 from sweep.studies.model import Study
-from sweep.work.options import RunOptions
-from tests.chaos.loop import compute_here
 from tests.own_files import STUDY, write_study, write_user_files
 from tests.patience import patience
 
@@ -62,7 +61,7 @@ def start(cluster, folder, store, out, study="tiny.yaml"):
 
 
 @pytest.mark.timeout(400)
-def test_losing_a_node_and_then_the_driver_changes_no_number(cluster, tmp_path, monkeypatch):
+def test_losing_a_node_and_then_the_driver_changes_no_number(cluster, tmp_path):
     changes = {"methods": {"at": {}, "sovr": {}}, "seeds": [0], "search": {"sovr": {"candidates": 4}}}
     study = tiny(tmp_path, **changes)
     store = tmp_path / "store"
@@ -82,9 +81,8 @@ def test_losing_a_node_and_then_the_driver_changes_no_number(cluster, tmp_path, 
     output, _ = driver.communicate(timeout=patience(200))
     assert driver.returncode == 0, output
 
-    monkeypatch.setattr("sweep.cluster.driver.compute", compute_here)  # without nodes that could be lost
     undisturbed = tmp_path / "undisturbed"
-    options = RunOptions(data_dir=tmp_path, out=tmp_path / "expected", progress=False)
+    options = RunOptions(data_dir=tmp_path, out=tmp_path / "expected", progress=False, local=True)
     summary = run_study(study, open_store(undisturbed), options)
     assert summary.complete
     assert outcome(store) == outcome(undisturbed)

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.claims.sources import Ours
+from reports.analysis.claims.sources import Ours
+from reports.analysis.results import Results
 from reports.papers import load as load_paper
-from reports.results import Results
 from reports.tables.table import Key
 from sweep import deciding
 from sweep.claim import Rules, strictly_decided
 from sweep.deciding import Budget, ask, ask_paper, seed_order, settle
+from sweep.engine.options import RunOptions
 from sweep.errors import UserError
 from sweep.store import usage
 from sweep.store.manifests import write_manifest
@@ -25,7 +26,6 @@ from sweep.store.verdicts import pack
 from sweep.studies.options import StudyOptions
 from sweep.trials import cells as planned
 from sweep.trials.cost import budget_hours
-from sweep.work.options import RunOptions
 from sweep.work.summary import Failure, Summary
 from tests.chaos import commands
 from tests.chaos.primitives import BEFORE, Countdown

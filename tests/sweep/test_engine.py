@@ -7,25 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 
-from sweep import engine
-from sweep.engine import Tables, _confirm, is_complete, run_study
+from sweep.engine import run
+from sweep.engine.options import RunOptions
+from sweep.engine.run import Tables, _confirm, is_complete, run_study
 from sweep.errors import UserError
 from sweep.store import layout
 from sweep.store.encoding import encode
-from sweep.store.holders import held
+from sweep.store.lease_upkeep import held
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from sweep.store.records.search import SearchRecord
 from sweep.store.records.trial import TrialRecord
 from sweep.store.usage import Usage
 from sweep.studies.model import Study
-from sweep.work.options import RunOptions
 from tests import records as made
 from tests.patience import patience
 from tests.sweep.tiny_study import TINY, tiny
@@ -124,6 +125,15 @@ def test_a_finished_study_is_recognised_without_ray(undisturbed, monkeypatch):
     summary = run_study(study, open_store(folder / "store"), options(folder))
     assert summary.all_there and "all was there" in summary.text()
     assert (folder / "reports/tables.md").read_bytes() == before
+
+
+@pytest.mark.timeout(300, func_only=True)
+def test_a_study_without_ray_has_the_same_records_and_tables(undisturbed, tmp_path):
+    folder, study, _ = undisturbed
+    store = open_store(tmp_path / "store")
+    summary = run_study(study, store, replace(options(tmp_path), local=True))
+    assert summary.complete and outcome(store.uri) == outcome(folder / "store")
+    assert tables_in(tmp_path) == tables_in(folder)
 
 
 @pytest.mark.timeout(300, func_only=True)
@@ -244,13 +254,13 @@ def test_days_of_work_are_asked_about_and_minutes_are_not(tmp_path, monkeypatch)
 
 def test_tables_are_written_now_and_then_and_a_fault_in_them_ends_nothing(tmp_path, monkeypatch):
     now, written, said = 0.0, [], []
-    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: written.append(now))
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(run, "write_tables", lambda *_, **__: written.append(now))
     tables = Tables(open_store(tmp_path / "store"), tmp_path / "out")
     for now, done in ((1.0, 1), (121.0, 0), (122.0, 1), (123.0, 2), (300.0, 1), (301.0, 3)):  # noqa: B007
         tables.update(done, said.append)
     assert written == [122.0, 301.0]  # not at once, not without anything new, not too often
-    monkeypatch.setattr(engine, "write_tables", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(run, "write_tables", lambda *_, **__: 1 / 0)
     now = 500.0
     tables.update(4, said.append)
     assert said == ["tables could not be written (division by zero); the sweep goes on"]
@@ -261,7 +271,7 @@ def test_broken_records_are_set_aside_and_told_before_anything_is_looked_at(tmp_
     study, store = tiny(tmp_path, methods={"at": {}}, search=None, seeds=[0]), open_store(tmp_path / "store")
     record = made.trial_record("ef" * 32)
     store.write(record.path, record.encoded()[:-9])
-    monkeypatch.setattr(engine, "is_complete", lambda *_: pytest.fail("stop here"))
+    monkeypatch.setattr(run, "is_complete", lambda *_: pytest.fail("stop here"))
     if drivers == 2:
         found = list(store.broken_records())
         monkeypatch.setattr(store, "broken_records", lambda: found)  # both saw it; the other was faster

@@ -10,14 +10,15 @@ import torch
 from safetensors.torch import save_file
 
 from sweep import cli
-from sweep.evaluation import scores
+from sweep.evaluation import attack
 from sweep.evaluation.checkpoints import data_set
 from sweep.store.folder import FolderStore
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
 from tests import records
 from tests.own_files import write_shelf
-from trainers import models, registry
+from trainers import models
+from trainers.plugins import registry
 
 FACTORY = """
 import torch
@@ -134,7 +135,7 @@ def test_the_same_command_again_computes_nothing_and_says_the_same(evaluate, fil
     arguments = (*known(files), "--attacks", "fgsm", "--epsilon", "0.05", "--output", tmp_path / "out.json")
     code, first, _ = evaluate(*arguments)
     assert code == 0 and "fgsm" in first and "worst case" in first
-    monkeypatch.setattr(scores, "run_item", None)
+    monkeypatch.setattr(attack, "evaluate_phase", None)
     assert evaluate(*arguments)[1] == first
     result = json.loads((tmp_path / "out.json").read_text())
     (entry,) = result["evaluations"].values()

@@ -2,6 +2,7 @@
 write ends with exit code 2 and one line, and nothing half-written is left behind."""
 
 import contextlib
+import dataclasses
 import os
 import resource
 import shutil
@@ -15,14 +16,18 @@ import typer
 from stored import evaluation, write_trial
 
 from sweep import application, cli
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store import layout
+from sweep.store.base import Store
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
+from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from tests.chaos.loop import compute_here
+from sweep.work.summary import Summary
 from tests.sweep.tiny_study import tiny
 from trainers import models
-from trainers.checkpoint import KeptWeights
+from trainers.loop.checkpoint import KeptWeights
 
 DISK_BYTES = 8 * 2**20
 READS: dict[str, tuple[str, ...]] = {
@@ -38,7 +43,7 @@ READS: dict[str, tuple[str, ...]] = {
     "check": ("check", "at"),
 }
 WRITES: dict[str, tuple[str, ...]] = {
-    "run": ("run", "--study", "tiny.yaml", "--store", "new", "--out", "out", "--logger", "none", "--yes"),
+    "run": ("run", "--study", "tiny.yaml", "--store", "new", "--out", "out", "--local", "--yes"),
     "decide": ("decide", "at > st", "--study", "tiny.yaml", "--store", "store", "--out", "out"),
     "evaluate": (
         *("evaluate", "--checkpoint", "last.safetensors", "--model", "small_cnn", "--dataset", "digits"),
@@ -136,13 +141,18 @@ def limited(template: Path, folder: Path) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+def run_here(study: Study, store: Store, options: RunOptions) -> Summary:
+    """Run a study without Ray, which needs more room than any of these disks has."""
+    return run_study(study, store, dataclasses.replace(options, local=True))
+
+
 DISKS = {"full": full, "read-only": readonly, "limited": limited}
 FAULTS = ("No space left on device", "Read-only file system", "File too large", "Permission denied")
 
 
 @pytest.fixture(params=DISKS)
 def disk(request, template, tmp_path, monkeypatch) -> Iterator[str]:
-    monkeypatch.setattr("sweep.cluster.driver.compute", compute_here)
+    monkeypatch.setattr("sweep.deciding.run_study", run_here)  # a decision has no --local
     with DISKS[request.param](template, tmp_path):
         os.chdir(tmp_path)
         try:

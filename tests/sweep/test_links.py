@@ -9,14 +9,14 @@ from stored import evaluation, trial, write_trial
 from tiny_study import tiny
 
 from sweep import cli
-from sweep.cluster import worker
 from sweep.store import layout
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records.search import CandidateRecord
 from sweep.trials import cells as planned
-from sweep.work.tasks import Setting, Training
+from sweep.work.pieces import Setting, Training
+from sweep.work.trainable import trainable
 
 SHORT = "0123456789abcdef"
 # Names of the layout, and a few of a user.
@@ -193,5 +193,6 @@ def test_a_trials_log_is_not_written_through_a_link(filled, tmp_path):
     (tmp_path / "bashrc").write_text("mine")
     log.unlink()
     log.symlink_to(tmp_path / "bashrc")
-    worker.run(Training("at", cells[0].config, cells[0].trial), Setting(store.uri, str(tmp_path)), lambda _: None)
+    config = Training("at", cells[0].config, cells[0].trial).tune_config("tiny")
+    trainable(config, Setting(store.uri, str(tmp_path)))
     assert (tmp_path / "bashrc").read_text() == "mine" and "train at" in log.read_text()

@@ -13,7 +13,7 @@ from sweep.cli import main  # noqa: F401 - all commands are loaded
 from sweep.studies.model import Study
 from trainers.composition import method_names
 from trainers.data import dataset_names
-from trainers.train import train
+from trainers.loop.train import train
 
 
 def new(folder, *words):

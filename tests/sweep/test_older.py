@@ -5,13 +5,14 @@ import json
 import pytest
 from stored import trial
 
-from sweep import cli, engine
+from sweep import cli
+from sweep.engine import run as engine
+from sweep.engine.options import RunOptions
 from sweep.store.numerics import NUMERICS_VERSION
 from sweep.store.older import older_note
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from sweep.work.options import RunOptions
 
 
 def test_a_run_says_in_one_line_what_it_does_not_use(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,8 @@ import pytest
 from stored import WEIGHTS, evaluation, write_trial
 
 from sweep import cli
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store import layout
 from sweep.store.manifests import write_manifest
 from sweep.store.merging import Merge
@@ -15,7 +16,6 @@ from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from sweep.trials.replacing import replacements
-from sweep.work.options import RunOptions
 
 PLAIN = (
     *("selection.protocol=paper", "selection.validation=0", "evaluation.diagnostics=false", "search={}"),

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 import torch
 
-from reports.diff import text as difference_text
-from reports.explanation.text import text as explanation
+from reports.analysis.results import Results
+from reports.analysis.significance import study_tests
+from reports.comparison.diff import text as difference_text
+from reports.comparison.explanation.text import text as explanation
 from reports.export import export
 from reports.page.page import write_page
-from reports.results import Results
-from reports.significance import study_tests
 from reports.tables.study import study_tables
 from reports.writing import write
 from sweep import cli

@@ -2,13 +2,14 @@
 
 import pytest
 
-from sweep import cli, engine
-from sweep.cluster import estimate
-from sweep.engine import run_study
+from sweep import cli
+from sweep.engine import run as engine
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.errors import UserError
+from sweep.planning import estimate
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
-from sweep.work.options import RunOptions
 from tests.sweep.tiny_study import tiny
 
 
@@ -84,7 +85,7 @@ def test_many_device_hours_without_a_terminal_need_a_yes(tmp_path, monkeypatch):
         run_study(study, store, RunOptions(out=None))
     assert "--yes" in str(caught.value) and "sweep.plan" in str(caught.value)
     started = []
-    monkeypatch.setattr("sweep.cluster.driver.compute", lambda *_: started.append(1) or pytest.skip.Exception)
+    monkeypatch.setattr("sweep.engine.driver.compute", lambda *_: started.append(1) or pytest.skip.Exception)
     for allowed in (RunOptions(out=None, yes=True), RunOptions(out=None, budget="4h")):
         with pytest.raises(AttributeError):
             run_study(study, store, allowed)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sweep import engine
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
 from tests.sweep import stored
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = ["evaluation.diagnostics=false"]
 LOADED = """
 import runpy, sys
@@ -42,7 +42,7 @@ def run(folder: Path) -> subprocess.CompletedProcess:
     words = ["--study", "digits", "--methods", "at", "--seeds", "0", "--set", SETTINGS[0]]
     places = ["--store", str(folder / "store"), "--out", str(folder / "reports")]
     command = [sys.executable, "-c", LOADED, *words, *places]
-    environment = {**os.environ, "PYTHONPATH": str(Path(engine.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
 
 

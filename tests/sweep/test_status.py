@@ -11,7 +11,7 @@ from sweep import cli
 from sweep.errors import UserError
 from sweep.store import layout, leases
 from sweep.store.folder import FolderStore
-from sweep.store.holders import held
+from sweep.store.lease_upkeep import held
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
 from sweep.store.records.trial import Progress

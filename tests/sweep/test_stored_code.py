@@ -9,8 +9,8 @@ from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.trials.cells import expand, manifest
 from tests.own_files import write_study, write_user_files
-from trainers import registry
-from trainers.own import cache
+from trainers.plugins import registry
+from trainers.plugins.own import cache
 
 STORE = ["--store", "downloaded"]
 COMMANDS = {

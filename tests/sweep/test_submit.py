@@ -21,8 +21,8 @@ import yaml
 from tiny_study import TINY
 
 from sweep import cli
-from sweep.cluster import jobs
 from sweep.studies import shipped
+from sweep.submission import jobs
 from tests.patience import patience
 
 SCHEMA = json.loads((Path(__file__).parent / "rayjob_schema.json").read_text())

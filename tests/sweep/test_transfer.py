@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import _in_process
-from reports.results import Results
+from reports.analysis.results import Results
 from reports.tables.document import write
 from reports.tables.study import study_tables
 from sweep import cli
@@ -20,9 +20,9 @@ from sweep.store.records.transfer import TransferRecord
 from sweep.store.verdicts import pack, unpack
 from sweep.store.verification import Verification
 from tests.sweep.tiny_study import tiny
-from trainers.counterexample_file import decoded
-from trainers.counterexamples import images_of
-from trainers.evaluate import pixels
+from trainers.attacks.scoring.counterexample_file import decoded
+from trainers.attacks.scoring.counterexamples import images_of
+from trainers.attacks.scoring.scorer import pixels
 
 IMAGES = 24
 

@@ -13,7 +13,7 @@ from stored import WEIGHTS, evaluation, trial, write_trial
 from sweep import cli
 from sweep.store import layout, leases
 from sweep.store.base import Store
-from sweep.store.holders import Holder
+from sweep.store.leases import Holder
 from sweep.store.leftovers import delete_dead
 from sweep.store.manifests import write_manifest
 from sweep.store.opening import open_store
@@ -21,7 +21,7 @@ from sweep.store.records.evaluation import ShardRecord
 from sweep.store.records.search import CandidateRecord
 from sweep.studies.model import Study
 from sweep.trials import cells as planned
-from trainers.checkpoint import replacing
+from trainers.loop.checkpoint import replacing
 
 # So that tables need `best_test` alone.
 PAPER = ("selection.protocol=paper", "selection.validation=0", "evaluation.diagnostics=false")
@@ -161,7 +161,7 @@ def test_gc_sweeps_old_leftovers_but_nothing_that_may_be_in_use(fill, sweep):
     store.write_record(unmerged)
     live, expired = layout.lease("trials-live", 1), layout.lease("trials-dead", 1)
     for path, expires in ((live, time.time() + 60), (expired, 1.0)):
-        store.write(path, Holder(owner="o", host="elsewhere", pid=1, expires=expires).model_dump_json().encode())
+        store.write(path, Holder(id="0" * 32, host="elsewhere", pid=1, expires=expires).model_dump_json().encode())
     temporary = "trials/.record.json.abc.tmp"
     store.local(temporary).write_bytes(b"half")
     weights = f"trials/{killed_while_writing(store.local('trials/last.safetensors')).name}"

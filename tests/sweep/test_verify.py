@@ -15,7 +15,7 @@ from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord, KeptFile
 from sweep.store.verdicts import pack, unpack
 from tests.sweep.tiny_study import tiny
-from trainers.counterexample_file import SIGNS, Counterexamples, decoded
+from trainers.attacks.scoring.counterexample_file import SIGNS, Counterexamples, decoded
 
 IMAGES = 30
 

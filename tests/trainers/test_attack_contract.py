@@ -3,14 +3,14 @@
 import pytest
 
 from sweep import cli
-from trainers import registry
-from trainers.attack_contract import CHECKS, examine
+from trainers.plugins import registry
+from trainers.plugins.attack_contract import CHECKS, examine
 
 GOOD = '''
 """nudged: a step away from the label, drawn by image."""
 import torch
 from trainers.attack import EvaluationAttack
-from trainers.perturbation.noise import keyed_signs
+from trainers.attacks.perturbation.noise import keyed_signs
 from trainers.values import as_float
 
 class Nudged(EvaluationAttack):
@@ -42,7 +42,7 @@ FAULTS = {
     "gradients": (("        signs =", BACKWARD + "        signs ="), "left gradients on"),
     "random": (("signs = keyed", "signs = torch.randn_like(images).sign(); keyed"), "two runs with the same seed"),
     "by_batch": (("indices, tuple", "torch.arange(len(images)), tuple"), "verdicts depend on the batch"),
-    "radius": (("epsilon=settings.epsilon, ", ""), "hand settings.epsilon on"),
+    "radius": (("epsilon=settings.epsilon, ", ""), "pass settings.epsilon on"),
     "raises": (("        signs =", "        1 / 0\n        signs ="), "ZeroDivisionError"),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from trainers.attacks import AnyAttack, display_name, parse
-from trainers.suites import SUITES, attacks, names_of
+from trainers.attacks.scoring.suites import SUITES, attacks, names_of
 from trainers.values import as_float
 
 
@@ -87,7 +87,7 @@ def test_costs_are_in_passes_per_image():
 
 def test_attacks_and_suites_load_no_torch():
     code = (
-        "import sys; from trainers import suites; suites.attacks(suites.SUITES['paper']); "
+        "import sys; from trainers.attacks.scoring import suites; suites.attacks(suites.SUITES['paper']); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

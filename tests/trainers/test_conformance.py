@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.conformance.__main__ import main, run
-from trainers.conformance.families import FAMILIES
+from tests.conformance.__main__ import main, run
+from tests.conformance.families import FAMILIES
 
 ORACLES = Path(__file__).parents[1] / "oracles.json.gz"
 
@@ -154,7 +154,7 @@ def test_a_missing_file_is_refused(tmp_path, capsys):
 
 
 def test_the_command_runs_as_a_module_and_shows_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "trainers.conformance", str(tmp_path / "nothing.json")]
+    command = [sys.executable, "-m", "tests.conformance", str(tmp_path / "nothing.json")]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr

@@ -1,8 +1,9 @@
-"""Every method and wrapper that is found keeps the promises of `trainers.contract`; and the checks do notice."""
+"""Registered methods and wrappers keep the promises of `trainers.plugins.contract`, and the checks notice faults."""
 
 import pytest
 
-from trainers import composition, contract, registry
+from trainers import composition
+from trainers.plugins import contract, registry
 
 FOUND = composition.method_names()
 # Whole trainings take their time: of the compositions, those of the paper and those with a state of their own.

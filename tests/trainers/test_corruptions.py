@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from trainers import suites
 from trainers.attacks import parse
 from trainers.attacks.corruption import ALL, CORRUPTIONS
+from trainers.attacks.scoring import suites
 from trainers.dataset import DataMissing
 
 LABELS = torch.arange(4) % 10

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.trainers.tiny import tiny_problem
-from trainers import counterexample_file, counterexamples
 from trainers.attacks import parse
-from trainers.counterexample_file import EXACT, SIGNS, BrokenCounterexamples, Counterexamples, decoded
-from trainers.evaluate import evaluate_phase
+from trainers.attacks.scoring import counterexample_file, counterexamples
+from trainers.attacks.scoring.counterexample_file import EXACT, SIGNS, BrokenCounterexamples, Counterexamples, decoded
+from trainers.attacks.scoring.scorer import evaluate_phase
 from trainers.values import as_float
 
 IMAGES, VALUES = 40, 36

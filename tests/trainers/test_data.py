@@ -80,7 +80,7 @@ def test_without_network_one_message_says_what_is_missing_where_and_the_way_out(
 
 def test_without_permission_to_download_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("went to the network"))
-    with pytest.raises(data.DataMissing, match="not asked for"):
+    with pytest.raises(data.DataMissing, match="switched off"):
         data.load("cifar10", tmp_path, download=False)
 
 

@@ -13,7 +13,7 @@ from tests.trainers.small_trials import small_trial
 from trainers.config import Augmentation
 from trainers.data.augmentation import _rotated, augment, augmentation_draws
 from trainers.data.cutmix import cut_mixed
-from trainers.train import train
+from trainers.loop.train import train
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -9,7 +9,7 @@ from torch import nn
 from tests.trainers.tiny import tiny_problem
 from trainers.config import TrialConfig
 from trainers.data.bundle import DataBundle
-from trainers.diagnostics import class_gradients, diagnose, gradient_facts
+from trainers.measures.diagnostics import class_gradients, diagnose, gradient_facts
 
 
 def test_gradients_of_all_classes_equal_a_loop_whatever_the_memory_limit():

@@ -13,10 +13,11 @@ from sweep.studies.model import Study
 from sweep.studies.space import search_space
 from tests.sweep.tiny_study import TINY
 from tests.trainers.small_trials import small_trial
-from trainers import attack_contract, contract, data, models, registry
-from trainers.checkpoint import load_resume
-from trainers.own import cache
-from trainers.train import train
+from trainers import data, models
+from trainers.loop.checkpoint import load_resume
+from trainers.loop.train import train
+from trainers.plugins import attack_contract, contract, registry
+from trainers.plugins.own import cache
 
 TEXT = (Path(__file__).parents[2] / "docs/bring_your_own.md").read_text()
 PYTHON = {re.match(r'"""(\w+)\.py', block)[1]: block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)}

@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers.attacks import parse
-from trainers.evaluate import accuracy, margin_accuracy, pgd_accuracy
+from trainers.attacks.scoring.scorer import accuracy, margin_accuracy, pgd_accuracy
 
 OWN = ("clean", "fgsm", "pgd-10", "cw-20", "logit-scaling-10", "logit-scaling-0.1-strict", "spsa-3")
 

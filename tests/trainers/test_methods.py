@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from trainers import composition, losses
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
 from trainers.method import Batch
 from trainers.methods.at import AT
-from trainers.perturbation.projected_ascent import ProjectedAscent
 
 
 class Network(nn.Module):

@@ -130,7 +130,7 @@ def test_the_squares_network_takes_sides_that_4_divides(shape, parameters) -> No
     model = models.build("squares_cnn", 10, shape=shape)
     assert model(torch.rand(3, *shape)).shape == (3, 10)
     assert parameters in (0, sum(p.numel() for p in model.parameters()))
-    with pytest.raises(ValueError, match="takes images with sides that 4 divides, not 30x30"):
+    with pytest.raises(ValueError, match="takes images with sides divisible by 4, not 30x30"):
         models.build("squares_cnn", 10, shape=(3, 30, 30))
 
 
@@ -179,7 +179,7 @@ def test_unsuitable_requests_name_the_way_out() -> None:
         models.build("resnet", 10, shape=CIFAR)
     with pytest.raises(ValueError, match="at least 8x8, not 4x4; use small_cnn"):
         models.build("preact_resnet18", 10, shape=(1, 4, 4))
-    with pytest.raises(ValueError, match="sides that 4 divides, not 30x32"):
+    with pytest.raises(ValueError, match="sides divisible by 4, not 30x32"):
         models.build("wrn_28_10_silu", 10, shape=(3, 30, 32))
 
 

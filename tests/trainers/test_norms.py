@@ -10,10 +10,10 @@ from tests.trainers.small_trials import small_trial
 from tests.trainers.test_perturbation import objective
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers import attacks
-from trainers.perturbation.noise import keyed_uniform
-from trainers.perturbation.norms import NORMS
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.train import train
+from trainers.attacks.perturbation.noise import keyed_uniform
+from trainers.attacks.perturbation.norms import NORMS
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
+from trainers.loop.train import train
 
 OTHERS = ("l2", "l1")
 RADII = {"linf": 0.1, "l2": 0.6, "l1": 3.0}

@@ -8,9 +8,10 @@ import torch
 from sweep.evaluation.asked import Evaluation
 from tests.trainers.small_trials import small_trial
 from tests.trainers.tiny import all_phases, tiny_problem
-from trainers import assembly, attacks, data, models, registry, user_file
+from trainers import assembly, attacks, data, models
 from trainers.attacks import from_record
-from trainers.train import train
+from trainers.loop.train import train
+from trainers.plugins import registry, user_file
 
 METHOD = '''
 """Cross-entropy on attacked images, halved."""
@@ -116,7 +117,7 @@ def test_every_file_travels_to_the_workers():
     [
         ("two_things", METHOD + NETWORK, "defines a method and a model; a file holds one thing"),
         ("other_kind", ATTACK, "its kind is 'inverted'; write kind: str = 'other_kind'"),
-        ("digits", DATASET, "the name 'digits' is taken by a data set of robustsweep"),
+        ("digits", DATASET, "the name 'digits' is taken"),
         ("linear2", NETWORK + "second = Architecture(build, display='2')\n", "defines 2 models"),
     ],
 )

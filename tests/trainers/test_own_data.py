@@ -6,9 +6,10 @@ import torch
 from PIL import Image
 
 from tests.own_files import CLASSES, bars, write_folder, write_user_files
-from trainers import data, registry
+from trainers import data
 from trainers.data.bundle import DataBundle
-from trainers.own import cache
+from trainers.plugins import registry
+from trainers.plugins.own import cache
 
 DATASETS = ["folder:pets", "npz:bars.npz", "my_data.py:load"]
 
@@ -77,7 +78,7 @@ def test_images_are_decoded_once_and_mapped(home, monkeypatch):
     text = "folder:pets"
     registry.load_dataset(text, home)
     forget_all()
-    monkeypatch.setattr("trainers.own.folder._pixels", lambda *a, **k: pytest.fail("decoded again"))
+    monkeypatch.setattr("trainers.plugins.own.folder._pixels", lambda *a, **k: pytest.fail("decoded again"))
     name = registry.load_dataset(text, home)
     first, second = data.load(name), data.load(name)
     first.train_images[0, 0, 0, 0] = 255 - first.train_images[0, 0, 0, 0]
@@ -91,7 +92,7 @@ def test_images_of_several_sizes_need_a_side_and_are_cropped_and_resized_by_the_
     wide = np.zeros((40, 80, 3), np.uint8)
     wide[:, 20:60] = (200, 100, 50)  # its centred square
     Image.fromarray(wide).save(root / "train/cat/wide.png")
-    with pytest.raises(ValueError, match=r"the images have 2 sizes \(6x6, 80x40\); say the side .* folder:PATH@64"):
+    with pytest.raises(ValueError, match=r"the images have 2 sizes \(6x6, 80x40\); give the side .* folder:PATH@64"):
         registry.load_dataset("folder:odd", tmp_path)
     name = registry.load_dataset("folder:odd@8", tmp_path)
     bundle = data.load(name)

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.trainers.tiny import tiny_problem
+from trainers.attacks.perturbation import spsa
+from trainers.attacks.perturbation.noise import TrainingNoise, keyed_normal, keyed_signs, keyed_uniform
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent, batchnorm_mode
 from trainers.losses import logit_margin
-from trainers.perturbation import spsa
-from trainers.perturbation.noise import TrainingNoise, keyed_normal, keyed_signs, keyed_uniform
-from trainers.perturbation.projected_ascent import ProjectedAscent, batchnorm_mode
 
 
 def objective(labels):

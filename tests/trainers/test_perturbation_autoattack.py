@@ -15,11 +15,11 @@ from torch import nn
 
 from tests.trainers.tiny import all_phases, tiny_problem
 from trainers.attacks import parse
-from trainers.evaluate import ready
-from trainers.perturbation import autoattack
-from trainers.perturbation.apgd import stopping
-from trainers.perturbation.fab import DirectFAB, moves_to_hyperplane
-from trainers.perturbation.square import RememberingSquare
+from trainers.attacks.perturbation import autoattack
+from trainers.attacks.perturbation.apgd import stopping
+from trainers.attacks.perturbation.fab import DirectFAB, moves_to_hyperplane
+from trainers.attacks.perturbation.square import RememberingSquare
+from trainers.attacks.scoring.scorer import ready
 
 EPSILON = 0.06
 

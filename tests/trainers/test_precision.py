@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from tests.trainers.small_trials import small_trial
-from trainers import composition, models, precision
+from trainers import composition, models
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
 from trainers.config import Recipe
+from trainers.loop import precision
+from trainers.loop.precision import evaluation_precision, laid_out, prepared, used_precision
+from trainers.loop.reproducible import kernels, reproducible
+from trainers.loop.short_training import digits
+from trainers.loop.step import training_step
+from trainers.loop.train import Training, train
 from trainers.method import Batch
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.precision import evaluation_precision, laid_out, prepared, used_precision
-from trainers.reproducible import kernels, reproducible
-from trainers.short_training import digits
-from trainers.step import training_step
-from trainers.train import Training, train
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 

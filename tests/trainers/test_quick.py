@@ -7,9 +7,9 @@ from torch import nn
 
 from trainers import models
 from trainers.attacks import parse
-from trainers.evaluate import evaluate_attack, evaluate_phase
-from trainers.perturbation.norms import NORMS
-from trainers.perturbation.quick import Round, Search, rounds
+from trainers.attacks.perturbation.norms import NORMS
+from trainers.attacks.perturbation.quick import Round, Search, rounds
+from trainers.attacks.scoring.scorer import evaluate_attack, evaluate_phase
 
 RADII = {"linf": "0.15", "l2": "0.8", "l1": "4"}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainers.config import Schedule
-from trainers.schedules import learning_rate, momentum
+from trainers.loop.schedules import learning_rate, momentum
 
 
 def rate(schedule: Schedule, initial: float = 0.1, **at: int) -> float:

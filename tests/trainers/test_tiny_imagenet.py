@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainers import data, registry
+from trainers import data
 from trainers.data.sets import tiny_imagenet
-from trainers.own import cache
+from trainers.plugins import registry
+from trainers.plugins.own import cache
 
 CLASSES = ("n01", "n02")
 

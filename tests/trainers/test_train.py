@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file
 from small_trials import every_kind_of_trial, small_trial
 
-from trainers import assembly, data, measurement
-from trainers.checkpoint import load_resume
+from trainers import assembly, data
 from trainers.config import InnerAttack, Recipe, Schedule, Selection
-from trainers.train import Training, train
+from trainers.loop.checkpoint import load_resume
+from trainers.loop.train import Training, train
+from trainers.measures import measurement
 from trainers.wrappers.ddpm import Ddpm
 from trainers.wrappers.seat import Seat
 

@@ -19,11 +19,11 @@ import torch
 from small_trials import every_kind_of_trial, small_trial
 
 from tests.patience import patience
-from trainers import train as training_module
-from trainers.checkpoint import RESUME_HEADER, UnusableState, load_resume, save_resume
 from trainers.config import Schedule, Selection
 from trainers.data import load
-from trainers.train import Training, train
+from trainers.loop import train as training_module
+from trainers.loop.checkpoint import RESUME_HEADER, UnusableState, load_resume, save_resume
+from trainers.loop.train import Training, train
 from trainers.wrappers.seat import Seat
 
 FLIPS = int(os.environ.get("ROBUSTSWEEP_FLIPS", "40"))
@@ -101,7 +101,7 @@ def test_a_killed_process_is_continued_exactly(tmp_path: Path) -> None:
     whole = train(config, folder=tmp_path / "whole")
     code = (
         "import sys, torch; torch.set_num_threads(int(sys.argv[3]))\n"
-        "from trainers.config import TrialConfig; from trainers.train import train\n"
+        "from trainers.config import TrialConfig; from trainers.loop.train import train\n"
         "train(TrialConfig.model_validate_json(sys.argv[1]), folder=sys.argv[2])"
     )
     folder = tmp_path / "killed"
@@ -165,7 +165,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert first == again
 
 
-AGAIN = "training starts again from its first epoch"
+AGAIN = "training restarts from its first epoch"
 
 
 def fresh_start(capsys: pytest.CaptureFixture[str], folder: Path, reason: str, **options: Any) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def test_half_a_state_leaves_no_trace_in_the_fresh_start(tmp_path: Path, capsys:
     assert state is not None
     state["optimizer"]["param_groups"] = []  # the model is loaded by then
     save_resume(folder / "resume.pt", state)
-    assert_same_end(tmp_path / "whole", folder, whole, fresh_start(capsys, folder, "of another version"))
+    assert_same_end(tmp_path / "whole", folder, whole, fresh_start(capsys, folder, "another version"))
 
 
 @pytest.mark.parametrize("damage", ["lost", "flipped bit"])
@@ -276,7 +276,7 @@ def test_lost_or_damaged_weights_cost_a_fresh_start(
         path.unlink()
     else:
         path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    fresh_start(capsys, tmp_path, "best_test.safetensors is lost or damaged")
+    fresh_start(capsys, tmp_path, "best_test.safetensors is missing or damaged")
     assert path.read_bytes() == before
 
 
@@ -286,7 +286,7 @@ def test_a_state_that_could_run_code_is_never_loaded(tmp_path: Path) -> None:
             return (Path.touch, (tmp_path / "exploded",))
 
     save_resume(tmp_path / "resume.pt", {"config": Bomb()})
-    with pytest.raises(UnusableState, match="is no state"):
+    with pytest.raises(UnusableState, match="is not a saved state"):
         load_resume(tmp_path / "resume.pt")
     assert not (tmp_path / "exploded").exists()
 

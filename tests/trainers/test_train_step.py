@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers import composition
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
+from trainers.loop.step import training_step
 from trainers.method import Batch, Method
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.step import training_step
-from trainers.weight_perturbation import WeightPerturbation
+from trainers.wrappers.training.weight_perturbation import WeightPerturbation
 
 EPSILON, STEP, STEPS = 8 / 255, 2 / 255, 10
 

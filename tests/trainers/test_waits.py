@@ -11,12 +11,13 @@ import torch
 from tests.trainers.small_trials import small_trial
 from tests.trainers.tiny import TinyNet
 from tests.trainers.waits import Waits
-from trainers import composition, registry
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.perturbation.square import RememberingSquare
-from trainers.short_training import digits
-from trainers.tally import SETTLED_EVERY
-from trainers.train import Training
+from trainers import composition
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
+from trainers.attacks.perturbation.square import RememberingSquare
+from trainers.loop.epoch_metrics import SETTLED_EVERY
+from trainers.loop.short_training import digits
+from trainers.loop.train import Training
+from trainers.plugins import registry
 
 META = torch.device("meta")
 AUGMENTED = {"crop": "zero", "padding": 1, "flip": True, "rotation": 5.0}

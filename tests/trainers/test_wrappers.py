@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from trainers import composition
+from trainers.attacks.perturbation.projected_ascent import ProjectedAscent
 from trainers.method import Batch
-from trainers.perturbation.projected_ascent import ProjectedAscent
-from trainers.weight_averaging import DdpmAverage, SeatAverage
-from trainers.weight_perturbation import WeightPerturbation, perturbed_weights
+from trainers.wrappers.training.weight_averaging import DdpmAverage, SeatAverage
+from trainers.wrappers.training.weight_perturbation import WeightPerturbation, perturbed_weights
 
 
 class CountingAttack(ProjectedAscent):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.attack import EvaluationAttack, Verdicts
-from trainers.evaluate import evaluate_phase
+from trainers.attacks.scoring.scorer import evaluate_phase
 
 
 class TinyNet(nn.Module):

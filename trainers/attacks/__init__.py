@@ -1,4 +1,4 @@
-"""The attacks of evaluations: one file for each kind, which knows its names. A file that is put here is found."""
+"""The attacks of evaluations: one file per kind, which parses its names. New files are found automatically."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SerializeAsAny, TypeAdapter, ValidationError
 
-from trainers import registry
 from trainers.attack import AttackSettings, EvaluationAttack, times
-from trainers.spelling import nearest
+from trainers.plugins import registry
+from trainers.plugins.spelling import nearest
 from trainers.values import NORM_DISPLAYS, NORM_NAMES, Amount
 
 AMOUNT = TypeAdapter(Amount)
@@ -21,9 +21,10 @@ EXAMPLE = "autoattack@l2:128/255"
 
 
 def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> EvaluationAttack:
-    """The attack behind a name such as pgd-20, cw-100 or autoattack.
+    """Return the attack behind a name such as pgd-20, cw-100 or autoattack.
 
-    autoattack*1.5 is at 1.5 times the radius, autoattack@l2:0.5 in another norm at a radius of its own.
+    autoattack*1.5 uses 1.5 times the radius; autoattack@l2:0.5 uses another norm with a radius of its own. `changes`
+    override `settings`. Raise ValueError, with suggestions, for an unknown name.
     """
     settings = replace(settings or AttackSettings(), **changes)
     base, times_sign, factor = name.partition("*")
@@ -35,19 +36,20 @@ def parse(name: str, settings: AttackSettings | None = None, **changes: Any) -> 
             raise ValueError(f"attack {name!r}: after * stands a factor of the radius, such as 1.5")
         settings = replace(settings, epsilon=times(settings.epsilon, Fraction(factor)))
     for kind in registry.ATTACKS.names():
-        found = registry.ATTACKS.get(kind).from_name(base, settings)
-        if found is not None:
+        attack = registry.ATTACKS.get(kind).from_name(base, settings)
+        if attack is not None:
             plugin = registry.sha256_of(registry.ATTACKS, kind)
-            return found.model_copy(update={"plugin": plugin}) if plugin else found
+            return attack.model_copy(update={"plugin": plugin}) if plugin else attack
     if name == "corruptions":
         raise ValueError("corruptions are 75 evaluations; ask for one such as corruption-fog-3")
-    known = [example for kind in registry.ATTACKS.names() for example in registry.ATTACKS.get(kind).examples]
-    raise ValueError(f"unknown attack {name!r}{nearest(name, known)} known: {', '.join(known)}")
+    examples = [example for kind in registry.ATTACKS.names() for example in registry.ATTACKS.get(kind).examples]
+    raise ValueError(f"unknown attack {name!r}{nearest(name, examples)} known: {', '.join(examples)}")
 
 
 def _in_ball(name: str, ball: str, settings: AttackSettings) -> AttackSettings:
+    """Return the settings with the norm and radius that follow @ in an attack's name."""
     text, _, epsilon = ball.partition(":")
-    norm = next((one for one in NORM_NAMES if one == text), None)
+    norm = next((candidate for candidate in NORM_NAMES if candidate == text), None)
     if norm is None:
         raise ValueError(f"attack {name!r}: after @ stands a norm and its radius, such as {EXAMPLE}")
     if not epsilon and norm != settings.norm:
@@ -63,7 +65,7 @@ def _in_ball(name: str, ball: str, settings: AttackSettings) -> AttackSettings:
 
 
 def from_record(content: Any) -> EvaluationAttack:
-    """The attack that a record describes."""
+    """Return the attack that a record describes."""
     if isinstance(content, EvaluationAttack):
         return content
     if not isinstance(content, Mapping):
@@ -71,13 +73,13 @@ def from_record(content: Any) -> EvaluationAttack:
     return registry.ATTACKS.get(str(content.get("kind"))).model_validate(content)
 
 
-# For fields of records: each attack is read and written as its own kind.
+# Type of a record's field: each attack is read and written as its own kind.
 AnyAttack = Annotated[SerializeAsAny[EvaluationAttack], BeforeValidator(from_record)]
 
 
 @cache
 def display_name(name: str) -> str:
-    """How tables write it; a name that no kind knows here is one of a plug-in's."""
+    """Return the name as tables write it; unknown names are assumed to belong to a plug-in."""
     base, at_sign, norm = name.partition("@")
     ending = f", {NORM_DISPLAYS.get(norm, norm)}" if at_sign else ""
     try:

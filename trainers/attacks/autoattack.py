@@ -1,4 +1,4 @@
-"""autoattack, its components one by one (apgd-ce, apgd-t, fab-t, square), and autoattack-rand (Croce & Hein 2020)."""
+"""autoattack, its components (apgd-ce, apgd-t, fab-t, square) and autoattack-rand (Croce & Hein 2020)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 COMPONENTS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab-t", "square")
-STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")  # in the order of the package
+STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")  # in the package's order
 VERSIONS = {"autoattack": STANDARD, "autoattack-rand": ("apgd-ce", "apgd-dlr")}
-QUERY = 0.32  # the cost of a query of square, which needs no gradient, in forward-backward passes
-SAMPLES = 20  # of a randomised model's gradient in each step of autoattack-rand
+QUERY = 0.32  # cost of one of square's queries, without gradient, in forward-backward passes
+SAMPLES = 20  # of a randomised model's gradient, per step of autoattack-rand
 DISPLAYS = {"autoattack": "AutoAttack", "autoattack-rand": "AutoAttack (rand)", "square": "Square"}
 
 
 class AutoAttack(EvaluationAttack):
-    """The batch is part of the attack: its random starts depend on an image's place in its batch."""
+    """AutoAttack or one of its components.
+
+    The batch is part of the attack, because the random starts depend on an image's position in its batch.
+    """
 
     examples = ("autoattack", *STANDARD, "autoattack-rand")
 
@@ -53,7 +56,7 @@ class AutoAttack(EvaluationAttack):
             epsilon=settings.epsilon,
             seed=settings.seed,
             components=components,
-            # 9 targets are the standard; with fewer than 10 classes there are only K-1 wrong ones.
+            # The standard is 9 targets; fewer than 10 classes leave only K-1 wrong ones.
             targets=min(9, classes - 1) if {"apgd-t", "fab-t"} & set(components) else None,
             queries=settings.queries if "square" in components else None,
             samples=SAMPLES if name == "autoattack-rand" else None,
@@ -83,18 +86,18 @@ class AutoAttack(EvaluationAttack):
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
-        from trainers.perturbation import autoattack
+        from trainers.attacks.perturbation import autoattack
 
         if phase != "clean":
-            survived, warnings, found = autoattack.run_component(model, images, labels, phase, self)
-            # What fools one draw of a randomised model proves nothing about the next.
-            return Verdicts(survived, None, warnings, found if self.samples is None else None)
+            survived, warnings, adversarial = autoattack.run_component(model, images, labels, phase, self)
+            # An image that fools one draw of a randomised model need not fool the next.
+            return Verdicts(survived, None, warnings, adversarial if self.samples is None else None)
         right = autoattack.clean_predictions(model, images, labels, self)
         return Verdicts(right, right, autoattack.check_model(model, images, labels, self) if checks else [])
 
 
 def _square_starts(norm: str, shape: tuple[int, int, int]) -> bool:
-    """Whether Square's first perturbation in L2 and L1, five tiles a side and what is left over, stays in the image."""
+    """Return True if Square's first perturbation in L2 and L1, five tiles a side plus a margin, fits the image."""
     _, height, width = shape
     side = height // 5
     margin = (height - 5 * side) // 2

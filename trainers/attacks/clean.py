@@ -1,4 +1,4 @@
-"""clean: the images as they are."""
+"""clean: the unmodified images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 class Clean(EvaluationAttack):
+    """No attack: accuracy on the unmodified images."""
+
     examples = ("clean",)
 
     kind: str = "clean"

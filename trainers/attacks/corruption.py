@@ -1,4 +1,4 @@
-"""corruption-NAME-SEVERITY: a test set as Hendrycks & Dietterich (2019) corrupted it, in CIFAR-10-C and CIFAR-100-C."""
+"""corruption-NAME-SEVERITY: a test set corrupted by Hendrycks & Dietterich (2019), CIFAR-10-C or CIFAR-100-C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORRUPTIONS = (
 )
 SEVERITIES = (1, 2, 3, 4, 5)
 ALL = tuple(f"corruption-{name}-{severity}" for name in CORRUPTIONS for severity in SEVERITIES)
-# By data set: the folder's usual name, and where it is to be had.
+# For each data set: the folder's usual name, and its download address.
 FOLDERS = {
     "cifar10": ("CIFAR-10-C", "https://zenodo.org/records/2535967"),
     "cifar100": ("CIFAR-100-C", "https://zenodo.org/records/3555552"),
@@ -27,7 +27,10 @@ FOLDERS = {
 
 
 class Corruption(EvaluationAttack):
-    """No attack of a model: the same images for all. Its verdicts say nothing about the clean images."""
+    """A corrupted test set. It does not depend on the model: all models see the same images.
+
+    Its verdicts say nothing about clean images.
+    """
 
     examples = ("corruption-fog-3",)
 
@@ -38,10 +41,10 @@ class Corruption(EvaluationAttack):
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> Corruption | None:
-        found = re.fullmatch(r"corruption-(\w+)-([1-5])", name)
-        if found is None or found[1] not in CORRUPTIONS:
+        match = re.fullmatch(r"corruption-(\w+)-([1-5])", name)
+        if match is None or match[1] not in CORRUPTIONS:
             return None
-        return cls(name=name, corruption=found[1], severity=int(found[2]), images=settings.images)
+        return cls(name=name, corruption=match[1], severity=int(match[2]), images=settings.images)
 
     @property
     def cost(self) -> float:
@@ -52,7 +55,7 @@ class Corruption(EvaluationAttack):
         return f"{self.corruption.replace('_', ' ').capitalize()}, severity {self.severity}"
 
     def images_of(self, images: Tensor, labels: Tensor, dataset: str, data_dir: str | None) -> Tensor:
-        """The corrupted version of every test image; the file stays on disk and is read where it is needed."""
+        """Return the corrupted version of every test image. The file stays on disk and is read on use."""
         import numpy as np
         import torch
 
@@ -64,19 +67,19 @@ class Corruption(EvaluationAttack):
         expected = np.load(folder / "labels.npy", allow_pickle=False)
         count = len(stored) // len(SEVERITIES)
         part = slice((self.severity - 1) * count, self.severity * count)
-        found = torch.from_numpy(stored[part]).permute(0, 3, 1, 2)
+        corrupted = torch.from_numpy(stored[part]).permute(0, 3, 1, 2)
         same = len(images) <= count and np.array_equal(expected[part][: len(labels)], labels.cpu().numpy())
-        if not same or found.shape[1:] != images.shape[1:]:
+        if not same or corrupted.shape[1:] != images.shape[1:]:
             raise ValueError(
                 f"{folder / self.corruption}.npy holds {count} images per severity that are not those of {dataset}'s "
                 f"test set in their order; get the folder again from {FOLDERS[dataset][1]}"
             )
-        return found[: len(images)]
+        return corrupted[: len(images)]
 
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
-        from trainers.perturbation.projected_ascent import correct_predictions
+        from trainers.attacks.perturbation.projected_ascent import correct_predictions
 
         return Verdicts(correct_predictions(model, images, labels))
 

@@ -1,7 +1,7 @@
-"""curve: the distance at which each image falls, and with it the accuracy at all radii at once.
+"""curve: the distance at which each image is fooled, and with it the accuracy at all radii at once.
 
-What it finds bounds the distances from above, so the curve bounds the robust accuracy from above, as every attack does.
-Its verdict at the radius of the study is whether an image falls within it.
+The distances are upper bounds, so the curve bounds the robust accuracy from above, as every attack does. The verdict at
+the study's radius is whether an image is fooled within it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class Curve(EvaluationAttack):
+    """A search for the smallest perturbation of each image that fools the model."""
+
     examples = ("curve",)
 
     kind: str = "curve"
@@ -32,22 +34,22 @@ class Curve(EvaluationAttack):
         return "minimal distances"
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        """The nearest point that fools, where it lies within the radius; the image itself elsewhere."""
+        """Return the nearest adversarial point if it lies within the radius, otherwise the image itself."""
         return self._searched(model, images, labels, indices)[0]
 
     def verdicts(
         self, model: nn.Module, images: Tensor, labels: Tensor, phase: str, *, indices: Tensor, checks: bool
     ) -> Verdicts:
-        from trainers.perturbation.projected_ascent import correct_predictions
+        from trainers.attacks.perturbation.projected_ascent import correct_predictions
 
-        found, distances = self._searched(model, images, labels, indices)
-        clean, correct = (correct_predictions(model, one, labels) for one in (images, found))
-        return Verdicts(correct, clean, adversarial=found, distances=distances)
+        adversarial, distances = self._searched(model, images, labels, indices)
+        clean, correct = (correct_predictions(model, points, labels) for points in (images, adversarial))
+        return Verdicts(correct, clean, adversarial=adversarial, distances=distances)
 
     def _searched(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 
-        from trainers.perturbation.minimal import nearest_fooling
+        from trainers.attacks.perturbation.minimal import nearest_fooling
 
         radius = as_float(self.epsilon)
         points, distances = nearest_fooling(

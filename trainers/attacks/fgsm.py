@@ -1,4 +1,4 @@
-"""fgsm: one step of the norm as long as the radius, from the image itself (Goodfellow et al. 2015)."""
+"""fgsm: one step as long as the radius, from the image itself (Goodfellow et al. 2015)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from trainers.attacks.pgd import Pgd
 
 
 class Fgsm(Pgd):
+    """A single gradient step."""
+
     examples = ("fgsm",)
 
     kind: str = "fgsm"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class Pgd(EvaluationAttack):
+    """Projected gradient ascent from a random start."""
+
     examples: ClassVar[tuple[str, ...]] = ("pgd-20", "pgd-100", "cw-100", "logit-scaling-10")
 
     kind: str = "pgd"
@@ -27,19 +29,19 @@ class Pgd(EvaluationAttack):
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> Pgd | None:
-        found = re.fullmatch(r"(pgd|cw)-(\d+)|logit-scaling-(\d+(?:\.\d+)?)(-strict)?", name)
-        if found is None:
+        match = re.fullmatch(r"(pgd|cw)-(\d+)|logit-scaling-(\d+(?:\.\d+)?)(-strict)?", name)
+        if match is None:
             return None
         return cls(
             name=name,
             norm=settings.norm,
             epsilon=settings.epsilon,
             seed=settings.seed,
-            loss="cw" if found[1] == "cw" else "ce",
-            steps=int(found[2] or 20),
+            loss="cw" if match[1] == "cw" else "ce",
+            steps=int(match[2] or 20),
             step_size=settings.step,
-            alpha=float(found[3]) if found[3] else None,
-            strict=bool(found[4]) or None,
+            alpha=float(match[3]) if match[3] else None,
+            strict=bool(match[4]) or None,
             images=settings.images,
         )
 
@@ -52,7 +54,7 @@ class Pgd(EvaluationAttack):
         return super().display if self.alpha is not None else self.name.upper()
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        from trainers.perturbation.projected_ascent import keyed_pgd
+        from trainers.attacks.perturbation.projected_ascent import keyed_pgd
 
         return keyed_pgd(
             model,
@@ -74,7 +76,7 @@ class Pgd(EvaluationAttack):
     ) -> Verdicts:
         if not self.strict:
             return super().verdicts(model, images, labels, phase, indices=indices, checks=checks)
-        from trainers.perturbation.projected_ascent import correct_predictions
+        from trainers.attacks.perturbation.projected_ascent import correct_predictions
 
         clean = correct_predictions(model, images, labels)
         way = _Way(labels)
@@ -89,7 +91,10 @@ class Pgd(EvaluationAttack):
 
 
 class _Way:
-    """What a model said of every iterate: the strict count is over the results of all steps, the start is none."""
+    """The model's predictions on the iterates of an attack, recorded by a forward hook.
+
+    The strict count needs every step's result to be correct; the start does not count.
+    """
 
     def __init__(self, labels: Tensor) -> None:
         self.labels = labels
@@ -105,7 +110,10 @@ class _Way:
             self.correct = self.correct & right
 
     def judged(self, last: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-        """Verdicts over all steps, the last one included, and for each image one that fooled the model if any did."""
+        """Return verdicts over all steps, the last one included, and the images to show.
+
+        For each image this is an iterate that fooled the model, if any did.
+        """
         if self.correct is None or self.fooling is None:
             return correct, last
         return correct & self.correct, last.where(_over(self.correct, last), self.fooling)

@@ -1,6 +1,7 @@
-"""quick: margins to the nearest classes, then random squares; AutoAttack's verdicts for a fifth of its passes or less.
+"""quick: margins to the nearest classes, then random squares; AutoAttack's verdicts for at most a fifth of its passes.
 
-For searches, `sweep.decide` and a first look. It is an attack of its own and never stands for AutoAttack in a table.
+It is meant for searches, `sweep.decide` and a first look. It is an attack of its own and never replaces AutoAttack in a
+table.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from trainers.values import as_float
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-PLAN = 3  # raised when its steps change: what was found by other steps has another name
+PLAN = 3  # increased when its steps change, so that their results get another name
 
 
 class Quick(EvaluationAttack):
+    """A cheap attack on margins; see `trainers.attacks.perturbation.quick`."""
+
     examples = ("quick",)
 
     kind: str = "quick"
@@ -26,14 +29,14 @@ class Quick(EvaluationAttack):
 
     @property
     def cost(self) -> float:
-        return 200.0  # half of the images survive the first rounds, half of these are asked 1,610 times
+        return 200.0  # half of the images survive the first rounds; half of these take 1,610 queries
 
     @property
     def display(self) -> str:
         return "quick"
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        from trainers.perturbation.quick import Search, rounds
+        from trainers.attacks.perturbation.quick import Search, rounds
 
         search = Search(model, images, labels, indices, epsilon=as_float(self.epsilon), norm=self.norm)
         return search.run(rounds(self.norm), self.seed)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class Spsa(EvaluationAttack):
+    """A gradient-free attack in L∞."""
+
     examples = ("spsa",)
 
     kind: str = "spsa"
@@ -25,14 +27,14 @@ class Spsa(EvaluationAttack):
 
     @classmethod
     def from_name(cls, name: str, settings: AttackSettings) -> Spsa | None:
-        found = re.fullmatch(r"spsa(?:-(\d+))?", name)
-        if found is None:
+        match = re.fullmatch(r"spsa(?:-(\d+))?", name)
+        if match is None:
             return None
         if settings.norm != "linf":
             raise ValueError(
                 f"{name} is defined for linf alone, not for {settings.norm}; use pgd-20, square or autoattack"
             )
-        steps = int(found[1] or 100)
+        steps = int(match[1] or 100)
         return cls(name=name, epsilon=settings.epsilon, seed=settings.seed, steps=steps, images=settings.images)
 
     @property
@@ -44,7 +46,7 @@ class Spsa(EvaluationAttack):
         return self.name.upper()
 
     def adversarial(self, model: nn.Module, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        from trainers.perturbation import spsa
+        from trainers.attacks.perturbation import spsa
 
         return spsa.perturb(
             model,

@@ -1,4 +1,4 @@
-"""Random crops, flips and rotations of a whole batch at once, as one gather on the images' device (METHODS.md §1)."""
+"""Random crops, flips and rotations of a whole batch, as one gather on the images' device (METHODS.md §1)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from trainers.config import Augmentation
 
 
 def augmentation_draws(augmentation: Augmentation, count: int, generator: Generator) -> Tensor | None:
-    """The random numbers for so many images, of a CPU generator so that every device sees the same; None without need.
+    """Return the random numbers for one batch of `count` images, of shape (4, count), or None if none are needed.
 
-    For one batch, of shape (4, count); those of several batches may be joined and moved to a device at once.
+    They come from a CPU generator, so that every device sees the same ones. Those of several batches may be joined and
+    moved to a device at once.
     """
     needed = _padding(augmentation) or augmentation.flip or augmentation.rotation
     return torch.rand(4, count, generator=generator) if needed else None
 
 
 def augment(images: Tensor, augmentation: Augmentation, draws: Tensor | None) -> Tensor:
-    """Images (N, C, H, W) of any type, cropped, then flipped, then rotated, as torchvision's transforms do in turn.
+    """Return images (N, C, H, W) of any type, cropped, then flipped, then rotated, as by torchvision's transforms.
 
-    `draws` are on the images' device. A rotated pixel takes the value of the nearest source pixel; what comes from
-    outside is 0.
+    `draws` must be on the images' device. A rotated pixel takes the value of the nearest source pixel, or 0 if that
+    lies outside.
     """
     if draws is None:
         return images
@@ -62,13 +63,13 @@ def _within(positions: Tensor, size: int) -> Tensor:
 
 
 def _reflected(positions: Tensor, size: int) -> Tensor:
-    """Mirrored at the border pixels, which are not repeated."""
+    """Mirror positions at the border pixels, which are not repeated."""
     positions = positions.abs()
     return torch.where(positions >= size, 2 * (size - 1) - positions, positions)
 
 
 def _rotated(degrees: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Where each pixel of images rotated counter-clockwise about their centre comes from."""
+    """Return the source row and column of each pixel of images rotated counter-clockwise about their centre."""
     radians = degrees.double().view(-1, 1, 1) * (math.pi / 180)
     y = torch.arange(height, device=degrees.device, dtype=torch.float64).view(1, height, 1) + 0.5 - height / 2
     x = torch.arange(width, device=degrees.device, dtype=torch.float64).view(1, 1, width) + 0.5 - width / 2

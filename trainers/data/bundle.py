@@ -1,4 +1,4 @@
-"""One data set, in memory or mapped into it: uint8 images and labels, split into training, validation and test."""
+"""A data set in memory or memory-mapped: uint8 images and labels, split into training, validation and test."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from trainers import registry
 from trainers.data.synthetic import SyntheticImages
 from trainers.dataset import DatasetFacts
+from trainers.plugins import registry
 
-GPU_SHARE = 1 / 3  # of a GPU's free memory that images may take
+GPU_SHARE = 1 / 3  # largest share of a GPU's free memory for images
 
 
 @dataclass(frozen=True)
 class DataBundle:
-    """Images are uint8 (N, C, H, W), labels int64. `validation_*` are None until images are held out."""
+    """A data set: images as uint8 (N, C, H, W), labels as int64.
+
+    `validation_*` are None until images are held out.
+    """
 
     name: str
     train_images: Tensor
@@ -29,27 +32,28 @@ class DataBundle:
     validation_images: Tensor | None = None
     validation_labels: Tensor | None = None
     synthetic: SyntheticImages | None = None
-    known_sha256: str | None = None  # of the images as they were loaded, where a cache names them by it
+    known_sha256: str | None = None  # hash of the images as loaded, if a cache knows it
 
     @cached_property
     def sha256(self) -> str:
-        """Of all images and labels, held-out ones included: two copies of a data set that differ anywhere differ here.
+        """Return the SHA-256 of all images and labels, held-out ones included.
 
-        Computed once for a bundle in memory, so the bundle as it was loaded is the one to ask.
+        It is computed once per bundle, so ask the bundle that was loaded, before it is limited or split.
         """
         if self.known_sha256 is not None:
             return self.known_sha256
         digest = hashlib.sha256()
-        for one in fields(self):
-            part = getattr(self, one.name)
+        for item in fields(self):
+            part = getattr(self, item.name)
             if isinstance(part, Tensor):
                 content = part.cpu().contiguous().numpy()
-                digest.update(f"{one.name} {content.dtype} {content.shape}".encode())
+                digest.update(f"{item.name} {content.dtype} {content.shape}".encode())
                 digest.update(content.data)
         return digest.hexdigest()
 
     @property
     def facts(self) -> DatasetFacts:
+        """Return the data set's facts; they describe the whole set, also after `limited`."""
         return registry.DATASETS.get(self.name).facts
 
     @property
@@ -65,10 +69,13 @@ class DataBundle:
         return self.facts.std
 
     def to(self, device: torch.device) -> DataBundle:
-        """Everything on this device, but for images that would fill much of a GPU's memory: they stay, and go there
-        batch by batch. Synthetic images stay on disk."""
+        """Return the bundle on this device.
+
+        Images that would fill much of a GPU's memory stay where they are and are moved batch by batch. Synthetic images
+        stay on disk.
+        """
         parts: dict[str, Any] = {
-            one.name: part for one in fields(self) if isinstance(part := getattr(self, one.name), Tensor)
+            item.name: part for item in fields(self) if isinstance(part := getattr(self, item.name), Tensor)
         }
         if device.type == "cuda":
             images = sum(part.nbytes for name, part in parts.items() if name.endswith("_images"))
@@ -77,7 +84,7 @@ class DataBundle:
         return replace(self, **{name: part.to(device) for name, part in parts.items()})
 
     def limited(self, train_images: int | None, test_images: int | None) -> DataBundle:
-        """Only the first images of each part; more than there are is a fault, not a shorter answer."""
+        """Return only the first images of each part. Raise ValueError if more are requested than exist."""
         for part, wanted, present in (
             ("train_images", train_images, len(self.train_images)),
             ("test_images", test_images, len(self.test_images)),
@@ -92,39 +99,39 @@ class DataBundle:
             test_labels=self.test_labels[:test_images],
         )
 
-    def held_out(self, count: int, place: Literal["start", "end", "spread"]) -> DataBundle:
-        """`count` training images set aside for validation: the first, the last, or evenly spread over each class."""
+    def held_out(self, count: int, position: Literal["start", "end", "spread"]) -> DataBundle:
+        """Set `count` training images aside for validation: the first, the last, or evenly spread over each class."""
         if count == 0:
             return self
         samples = len(self.train_images)
         if count >= samples:
-            raise ValueError(f"selection.validation = {count} leaves none of the {samples} training images; lower it")
-        kept: Tensor | slice
+            raise ValueError(f"selection.validation = {count} leaves no images for training, of {samples}; lower it")
+        trained: Tensor | slice
         held: Tensor | slice
-        if place == "spread":
-            # Every class in turn, in the order of the file: steps of equal length take each class's own share.
+        if position == "spread":
+            # Sorted by class, in the order of the file: equal steps take the same share of every class.
             by_class = self.train_labels.argsort(stable=True)
             held = torch.zeros(samples, dtype=torch.bool)
             held[by_class[torch.arange(count) * samples // count]] = True
-            kept = ~held
-        else:  # slices are views: images that are mapped from disk stay there
-            at = count if place == "start" else samples - count
+            trained = ~held
+        else:  # slices are views: memory-mapped images stay on disk
+            at = count if position == "start" else samples - count
             first, last = slice(0, at), slice(at, None)
-            held, kept = (first, last) if place == "start" else (last, first)
-            self._check_mixed(self.train_labels[held], place)
+            held, trained = (first, last) if position == "start" else (last, first)
+            self._check_mixed(self.train_labels[held], position)
         return replace(
             self,
-            train_images=self.train_images[kept],
-            train_labels=self.train_labels[kept],
+            train_images=self.train_images[trained],
+            train_labels=self.train_labels[trained],
             validation_images=self.train_images[held],
             validation_labels=self.train_labels[held],
         )
 
-    def _check_mixed(self, held_out: Tensor, place: str) -> None:
-        """A data set that is sorted by class would hold out a class or two as a whole."""
-        present, found = len(self.train_labels.unique()), len(held_out.unique())
-        if len(held_out) >= 10 * present and found <= present / 2:
+    def _check_mixed(self, held_out: Tensor, position: str) -> None:
+        """Raise ValueError if the data set is sorted by class, so that whole classes would be held out."""
+        classes, held_classes = len(self.train_labels.unique()), len(held_out.unique())
+        if len(held_out) >= 10 * classes and held_classes <= classes / 2:
             raise ValueError(
-                f"the {len(held_out)} images held out at the {place} of {self.name} have {found} of its {present} "
-                "classes: it is sorted; set selection.validation_from: spread"
+                f"the {len(held_out)} images held out at the {position} of {self.name} have {held_classes} of its "
+                f"{classes} classes: it is sorted; set selection.validation_from: spread"
             )

@@ -1,4 +1,4 @@
-"""Which samples make up each batch: a function of (seed, epoch) alone, so a resumed epoch is the same epoch."""
+"""The samples of each batch, which depend only on (seed, epoch): a resumed epoch sees the same batches."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from trainers.config import Augmentation
 from trainers.data.augmentation import augment, augmentation_draws
 from trainers.data.bundle import DataBundle
 from trainers.data.cutmix import cut_mixed
-from trainers.transfer import moved
+from trainers.loop.device_copies import moved
 
 
 def derived_seed(seed: int, purpose: str, epoch: int = 0) -> int:
-    """One independent stream of random numbers for each purpose and epoch."""
+    """Return the seed of an independent stream of random numbers for each purpose and epoch."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{epoch}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
 def generator_for(seed: int, purpose: str, epoch: int = 0, device: str | torch.device = "cpu") -> Generator:
+    """Return a generator of that stream."""
     return Generator(device).manual_seed(derived_seed(seed, purpose, epoch))
 
 
 @dataclass(frozen=True)
 class TrainingImages:
-    """The training part of a data set, on its device, handed out in augmented batches.
+    """The training images, in augmented batches on their device.
 
-    With synthetic images a batch holds int(fraction * batch_size) of them, drawn with replacement, and real ones from
-    a fresh permutation; an epoch then counts ceil(all training images, held-out ones included / batch_size) batches.
+    With synthetic images a batch holds int(fraction * batch_size) of them, drawn with replacement, and real images from
+    a fresh permutation. An epoch then has ceil(all training images, held-out ones included / batch_size) batches.
     """
 
     data: DataBundle
@@ -42,15 +43,17 @@ class TrainingImages:
 
     @property
     def batches(self) -> int:
+        """Return the number of batches in an epoch."""
         samples = len(self.data.train_images)
         if self.data.synthetic is not None and self.data.validation_images is not None:
             samples += len(self.data.validation_images)
         return math.ceil(samples / self.batch_size)
 
     def epoch(self, epoch: int, dtype: torch.dtype = torch.float32) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(images in [0, 1], labels, positions in the training set or -1 for a synthetic image) of each batch.
+        """Yield (images in [0, 1], labels, indices) of each batch.
 
-        All random numbers of the epoch are drawn on the CPU, the same for every device, and moved there at its start.
+        Indices are positions in the training set, or -1 for a synthetic image. All random numbers of the epoch are
+        drawn on the CPU at its start, so that every device sees the same ones.
         """
         order = generator_for(self.seed, "order", epoch)
         augmentation = generator_for(self.seed, "augmentation", epoch)
@@ -61,14 +64,14 @@ class TrainingImages:
         device = self.data.train_labels.device
         positions = moved(torch.cat([indices for indices, _ in planned]), device).split(sizes)
         drawn = [augmentation_draws(self.augmentation, size, augmentation) for size in sizes]
-        known = [one for one in drawn if one is not None]
-        draws = moved(torch.cat(known, dim=1), device).split(sizes, dim=1) if known else drawn
-        for (indices, synthetic), places, numbers in zip(planned, positions, draws, strict=True):
-            images, labels = self._gather(indices, places, synthetic)
+        needed = [draw for draw in drawn if draw is not None]
+        draws = moved(torch.cat(needed, dim=1), device).split(sizes, dim=1) if needed else drawn
+        for (indices, synthetic), device_indices, numbers in zip(planned, positions, draws, strict=True):
+            images, labels = self._gather(indices, device_indices, synthetic)
             pixels = augment(images, self.augmentation, numbers).to(dtype).div_(255)
             if alpha is not None:
                 pixels, labels = cut_mixed(pixels, labels, self.data.classes, alpha, mixing)
-            yield pixels, labels, places
+            yield pixels, labels, device_indices
 
     def _batches(self, permutation: Tensor, order: Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
         synthetic = self.data.synthetic
@@ -83,13 +86,16 @@ class TrainingImages:
             positions = torch.randint(len(synthetic), (drawn,), generator=order)
             mixed = torch.randperm(len(chosen) + drawn, generator=order)
             indices = torch.cat([chosen, torch.full((drawn,), -1)])[mixed]
-            # Aligned with `indices`: which synthetic image stands where -1 does.
+            # Aligned with `indices`: the synthetic image wherever that is -1.
             yield indices, torch.cat([torch.full((len(chosen),), -1), positions])[mixed]
 
-    def _gather(self, indices: Tensor, places: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`places` are the indices on the labels' device; a large set of images stays on the host."""
+    def _gather(self, indices: Tensor, device_indices: Tensor, synthetic: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the images and labels of a batch.
+
+        `device_indices` equal `indices`, on the labels' device. A large set of images stays on the host.
+        """
         device, stored = self.data.train_labels.device, self.data.train_images
-        positions = places.clamp(min=0)
+        positions = device_indices.clamp(min=0)
         rows = positions if stored.device == device else indices.clamp(min=0)
         images, labels = moved(stored[rows], device), self.data.train_labels[positions]
         if synthetic is not None and self.data.synthetic is not None:

@@ -1,7 +1,7 @@
 """Extra training images from an .npz (`image`, `label`), read from disk as they are drawn (the 1M-DDPM setting).
 
-Gowal et al. 2021, "Improving Robustness using Generated Data". A million images are 3 GB: they are memory-mapped,
-never copied whole.
+See Gowal et al. 2021, "Improving Robustness using Generated Data". A million images take 3 GB, so they are
+memory-mapped and never copied whole.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from trainers.dataset import DataMissing
-from trainers.own.arrays import array_header
+from trainers.plugins.own.arrays import array_header
 
 
 @dataclass(frozen=True)
 class SyntheticImages:
+    """Generated training images and their share of each batch."""
+
     images: np.ndarray  # uint8 (N, H, W, C), memory-mapped
     labels: np.ndarray
     fraction: float = 0.0  # of each batch
@@ -32,14 +34,15 @@ class SyntheticImages:
         return len(self.images)
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The images (uint8, N, C, H, W) and labels at these positions."""
+        """Return the images, uint8 (N, C, H, W), and labels at these positions."""
         positions = indices.numpy()
         images = torch.from_numpy(np.ascontiguousarray(self.images[positions].transpose(0, 3, 1, 2)))
         return images, torch.from_numpy(self.labels[positions].astype(np.int64))
 
 
 def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], classes: int) -> SyntheticImages:
-    path = _found(file, data_dir, f"N x {shape[1]} x {shape[2]} x {shape[0]}")
+    """Open the file, relative to `data_dir`. Raise DataMissing if it is missing or does not fit the data set."""
+    path = _existing(file, data_dir, f"N x {shape[1]} x {shape[2]} x {shape[0]}")
     try:
         images, labels = _mapped_member(path, "image"), _mapped_member(path, "label")
     except zipfile.BadZipFile:
@@ -50,20 +53,21 @@ def open_synthetic(file: str, data_dir: Path, shape: tuple[int, int, int], class
             f"(N, {shape[1]}, {shape[2]}, {shape[0]})"
         )
     if labels.ndim != 1 or len(labels) != len(images) or not len(images) or labels.dtype.kind not in "iu":
-        raise DataMissing(f"{path}: 'label' must be one whole number for each of the {len(images)} images")
+        raise DataMissing(f"{path}: 'label' must hold one whole number for each of the {len(images)} images")
     if labels.min() < 0 or labels.max() >= classes:
         raise DataMissing(f"{path}: labels go from {labels.min()} to {labels.max()}, not 0 to {classes - 1}")
     return SyntheticImages(images, labels)
 
 
 def file_sha256(file: str, data_dir: Path) -> str:
-    """Of the file's bytes, read once in a process unless it has changed."""
-    path = _found(file, data_dir)
+    """Return the SHA-256 of the file's bytes. It is computed again only if the file has changed."""
+    path = _existing(file, data_dir)
     facts = path.stat()
     return _sha256_of(path, facts.st_size, facts.st_mtime_ns)
 
 
-def _found(file: str, data_dir: Path, shape: str = "N x height x width x channels") -> Path:
+def _existing(file: str, data_dir: Path, shape: str = "N x height x width x channels") -> Path:
+    """Return the path of the file. Raise DataMissing, with the expected shape of its images, if it is missing."""
     path = Path(file) if Path(file).is_absolute() else data_dir / file
     if not path.is_file():
         raise DataMissing(
@@ -80,6 +84,7 @@ def _sha256_of(path: Path, size: int, modified: int) -> str:
 
 
 def _mapped_member(path: Path, name: str) -> np.ndarray:
+    """Return an array of the .npz, memory-mapped; a compressed one is unpacked first."""
     with zipfile.ZipFile(path) as archive:
         if f"{name}.npy" not in archive.namelist():
             raise DataMissing(f"{path} has no array {name!r}; it holds {', '.join(archive.namelist()) or 'nothing'}")
@@ -97,7 +102,7 @@ def _mapped_member(path: Path, name: str) -> np.ndarray:
 
 
 def _decompressed(path: Path, archive: zipfile.ZipFile, name: str) -> Path:
-    """A compressed member cannot be mapped: it is unpacked once, beside the file, in pieces."""
+    """Unpack a compressed array beside the file, in pieces, because it cannot be memory-mapped. Return its path."""
     unpacked = path.with_name(f"{path.stem}.{name}.npy")
     if unpacked.exists() and unpacked.stat().st_mtime >= path.stat().st_mtime:
         return unpacked

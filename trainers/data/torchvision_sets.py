@@ -1,14 +1,8 @@
-"""torchvision's data sets as tensors, also beside a CPU-only torch.
-
-The package index's torchvision is built against CUDA torch. Beside a CPU torch its compiled part cannot load, and
-`import torchvision` stops at "operator torchvision::nms does not exist": it registers shape rules for two detection
-operators that nobody declared. Data sets and transforms need neither operator, so declaring them is enough.
-"""
+"""torchvision's data sets as tensors, also with a CPU-only torch."""
 
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainers.compat.torchvision_internals import make_importable
 from trainers.dataset import Parts
-
-_SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision_datasets() -> ModuleType:
@@ -27,20 +20,13 @@ def torchvision_datasets() -> ModuleType:
 
 
 def torchvision_part(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"torchvision.{name}")
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-    for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        del sys.modules[module]  # the half-imported parts of the failed attempt
-    for operator in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{operator}", _SIGNATURE)
+    """Import a submodule of torchvision, also with a CPU-only torch."""
+    make_importable()
     return importlib.import_module(f"torchvision.{name}")
 
 
 def cifar_parts(name: str, folder: Path, download: bool) -> Parts:
-    """Of CIFAR10 or CIFAR100, which torchvision keeps with the channels last."""
+    """Return CIFAR10 or CIFAR100, which torchvision stores with the channels last."""
     source = getattr(torchvision_datasets(), name)
     return (
         *_channels_first(source(folder, train=True, download=download)),

@@ -1,1 +1,1 @@
-"""The methods: one file each, named after the method. A file that is put here is found."""
+"""The methods: one file each, named after the method. New files in this folder are found automatically."""

@@ -1,4 +1,4 @@
-"""EWAT (Kim et al. 2021): adversarial training that adds cross-entropy weighed by the entropy of the prediction."""
+"""EWAT (Kim et al. 2021): adversarial training plus cross-entropy weighted by the entropy of the prediction."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from trainers.method import Method, hyperparameter
 
 @dataclass(frozen=True)
 class EWAT(Method):
-    detach_weights: bool = hyperparameter(True, choices=(True, False))  # unstated; GAIRAT and MAIL do the same
+    detach_weights: bool = hyperparameter(True, choices=(True, False))  # not in the paper; as in GAIRAT and MAIL
 
     def loss(self, model, images, labels, attack):
         adversarial = attack(model, images, lambda logits: F.cross_entropy(logits, labels))
@@ -21,5 +21,5 @@ class EWAT(Method):
 
     def weights(self, logits):
         entropy = losses.entropy(logits)
-        # Where every prediction is certain to the last bit, the mean is zero and no sample stands out.
+        # If every prediction is certain to the last bit, the mean is zero and all weights are zero.
         return entropy / entropy.mean().clamp(min=torch.finfo(entropy.dtype).tiny)

@@ -1,4 +1,4 @@
-"""GAIRAT (Zhang et al. 2021): cross-entropy weighed by how few attack steps a sample survives."""
+"""GAIRAT (Zhang et al. 2021): cross-entropy weighted by how few attack steps a sample survives."""
 
 from dataclasses import dataclass
 
@@ -27,9 +27,10 @@ class GAIRAT(Method):
         return (self.weights(kappa.to(logits.dtype), attack.steps) * losses.cross_entropy(logits, labels)).mean()
 
     def attacked(self, model, images, labels, attack):
-        """Adversarial images and κ, the number of iterates before each step that are still right.
+        """Return adversarial images and κ, the number of iterates before each step that are still classified correctly.
 
-        As the official code counts; the paper's "least number of steps that succeeds" differs where a sample recovers.
+        This is how the official code counts. The paper's "least number of steps that succeeds" differs if a sample
+        recovers.
         """
         kappa = torch.zeros_like(labels)
         adversarial = attack(
@@ -41,7 +42,7 @@ class GAIRAT(Method):
         return adversarial, kappa
 
     def weights(self, kappa, steps):
-        """Normalised to mean 1 over the batch."""
+        """Return the weights of the samples, normalised to mean 1 over the batch."""
         half = max(steps // 2, 1)
         rise = self.Lambda + 5 * (half - kappa) / half
         if self.weight_function == "Discrete":

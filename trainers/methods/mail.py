@@ -1,4 +1,4 @@
-"""MAIL-AT (Wang et al. 2021): cross-entropy weighed by a sigmoid of the probability margin."""
+"""MAIL-AT (Wang et al. 2021): cross-entropy weighted by a sigmoid of the probability margin."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class MAIL(Method):
     mode = "eval"
 
     slope: float = hyperparameter(10.0, low=0.0, high=100.0)
-    bias: float = hyperparameter(-0.5, low=-1.0, high=1.0)  # the code's sign; the paper's text has the opposite one
-    warmup_epochs: int = hyperparameter(76, low=0)  # epochs of plain AT: the code starts after 0-based epoch 75
+    bias: float = hyperparameter(-0.5, low=-1.0, high=1.0)  # sign as in the code; the paper's text has the opposite
+    warmup_epochs: int = hyperparameter(76, low=0)  # epochs of plain AT; the code switches after 0-based epoch 75
 
     def at_epoch(self, epoch):
         return AT() if epoch < self.warmup_epochs else self
@@ -29,5 +29,5 @@ class MAIL(Method):
         return (weights * losses.cross_entropy(logits, labels)).mean()
 
     def weights(self, margins):
-        """Not normalised over the batch: the factor 3 stands in its place."""
+        """Return the weights of the samples. They are not normalised over the batch; the factor 3 replaces that."""
         return 3 * torch.sigmoid(self.slope * (margins + self.bias))

@@ -1,4 +1,4 @@
-"""MART (Wang et al. 2020): boosted cross-entropy on x' plus a KL term that weighs misclassified samples more."""
+"""MART (Wang et al. 2020): boosted cross-entropy on x' plus a KL term that weights misclassified samples more."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class MART(Method):
         boosted = (
             F.cross_entropy(adversarial_logits, labels) + losses.wrong_class_term(adversarial_logits, labels).mean()
         )
-        # The constants are the official code's; nothing is detached, the weight 1 - p_y included.
+        # Constants as in the official code. Nothing is detached, not even the weight 1 - p_y.
         probabilities = clean_logits.softmax(dim=1)
         log_adversarial = (adversarial_logits.softmax(dim=1) + 1e-12).log()
         divergence = (probabilities * (clean_logits.log_softmax(dim=1) - log_adversarial)).sum(dim=1)

@@ -16,7 +16,8 @@ class TRADES(Method):
 
     beta: float = hyperparameter(6.0, low=0.0, high=100.0)
     label_smoothing: float = hyperparameter(0.0, low=0.0, high=1.0)
-    # Order of the train-mode forwards, felt by BatchNorm's buffers only: awp x', x, x; original x, x', x; ddpm x, x'.
+    # Order of the train-mode forwards, which affects BatchNorm's buffers only: awp x', x, x; original x, x', x;
+    # ddpm x, x'.
     forwards: str = hyperparameter("awp", choices=("awp", "original", "ddpm"))
 
     def loss(self, model, images, labels, attack):
@@ -27,9 +28,11 @@ class TRADES(Method):
         return self.clean_loss(clean_logits, adversarial_logits, labels) + self.beta * divergence
 
     def clean_loss(self, clean_logits, adversarial_logits, labels):
+        """Return the loss on clean images; subclasses may replace it."""
         return losses.cross_entropy(clean_logits, labels, self.label_smoothing).mean()
 
     def both_logits(self, model, images, adversarial):
+        """Return clean and adversarial logits, from forwards in the chosen order."""
         if self.forwards == "ddpm":
             return model(images), model(adversarial)
         if self.forwards == "original":
@@ -42,6 +45,6 @@ class TRADES(Method):
 
 
 def _move_buffers(model, images):
-    """The official code forwards x twice; both give the same logits, so the second needs no backward."""
+    """Update BatchNorm's buffers. The official code forwards x twice with equal logits; one needs no backward."""
     with torch.no_grad():
         model(images)

@@ -9,11 +9,11 @@ from trainers.methods.trades import TRADES
 
 @dataclass(frozen=True)
 class TSOVR(TRADES):
-    mixed_labels = False  # margins need one label
+    mixed_labels = False  # a margin needs a single label
 
     M: int = hyperparameter(80, low=0, high=100)  # percent
     lam: float = hyperparameter(0.8, low=0.0, high=10.0)
-    # The paper does not say whose margins choose the hard samples; clean are those that the switched loss sees.
+    # The paper does not say which margins choose the hard samples; the switched loss sees the clean ones.
     margin_on: str = hyperparameter("clean", choices=("clean", "adv"))
 
     def clean_loss(self, clean_logits, adversarial_logits, labels):

@@ -1,34 +1,38 @@
-"""The networks: one file each, named after the network. A file that is put here is found."""
+"""The networks: one file each, named after the network. New files in this folder are found automatically."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
-from trainers import declared, registry
 from trainers.network import Shape, Statistics
+from trainers.plugins import declarations, registry
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 def model_names() -> list[str]:
+    """Return the names of all networks, plug-ins included."""
     return registry.NETWORKS.names()
 
 
 def shape_fault(name: str, shape: Shape) -> str | None:
-    """Why the network cannot take images of this shape (C, H, W), if it cannot."""
-    fault = declared.network(name).fault(shape)
+    """Return why the network cannot take images of this shape (C, H, W), or None if it can."""
+    fault = declarations.network(name).fault(shape)
     return fault and f"{name} {fault}"
 
 
 def misfit_of(name: str, classes: int, shape: Shape) -> str | None:
-    """The same, and for a network that is not ours whether it gives such images logits that an attack can climb."""
+    """Return why a network does not fit images of this shape with so many classes, or None if it fits.
+
+    A user's network is built and tried: it must return one logit for each class, with a gradient for the images.
+    """
     fault = shape_fault(name, shape)
     if fault or name in registry.NETWORKS.shipped:
         return fault
     fault = _tried(name, classes, shape, registry.sha256_of(registry.NETWORKS, name))
-    registry.record_build(name, classes, shape)  # where an earlier try was remembered
+    registry.record_build(name, classes, shape)  # in case an earlier try was cached
     return fault
 
 
@@ -41,20 +45,23 @@ def _tried(name: str, classes: int, shape: Shape, sha256: str | None) -> str | N
     with torch.random.fork_rng(devices=[]):
         try:
             logits = build(name, classes, shape=shape).eval()(images)
-        except ValueError as fault:  # says itself what it is about
+        except ValueError as fault:  # its message names the network already
             return str(fault)
         except Exception as error:  # whatever the user's code raises
             return f"{name} cannot take images of {size}: {type(error).__name__}: {error}".splitlines()[0]
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
-        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        return f"{name} gives {found} for 2 images of {size}, but must give (2, {classes}): a logit for each class"
+        returned = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        return f"{name} returns {returned} for 2 images of {size}; it must return one logit per class, (2, {classes}),"
     if not logits.requires_grad or torch.autograd.grad(logits.sum(), images, allow_unused=True)[0] is None:
-        return f"{name} passes no gradient to its images, so that they cannot be attacked; is something detached?"
+        return f"{name} cannot be attacked (is a tensor detached?): it passes no gradient to its images"
     return None
 
 
 def build(name: str, classes: int, *, shape: Shape, mean: Statistics = None, std: Statistics = None) -> nn.Module:
-    """A freshly initialised network for images of this shape (C, H, W), standardised only with mean and std."""
+    """Return a freshly initialised network for images of this shape (C, H, W).
+
+    It standardises its input only if mean and std are given.
+    """
     fault = shape_fault(name, shape)
     if fault is not None:
         raise ValueError(fault)
@@ -62,7 +69,7 @@ def build(name: str, classes: int, *, shape: Shape, mean: Statistics = None, std
 
 
 def numbers(name: str, classes: int, shape: Shape) -> int:
-    """How many numbers its weights and buffers are; none of ours is computed."""
+    """Return how many numbers its weights and buffers hold. Shipped networks are built without computing any."""
     return _numbers(name, classes, shape, registry.sha256_of(registry.NETWORKS, name))
 
 
@@ -70,6 +77,6 @@ def numbers(name: str, classes: int, shape: Shape) -> int:
 def _numbers(name: str, classes: int, shape: Shape, sha256: str | None) -> int:
     import torch
 
-    # What a user writes may need numbers to build with.
+    # A user's network may need real tensors while it is built.
     with torch.device("meta" if name in registry.NETWORKS.shipped else "cpu"), torch.random.fork_rng(devices=[]):
         return sum(tensor.numel() for tensor in build(name, classes, shape=shape).state_dict().values())

@@ -1,16 +1,16 @@
-"""PreActResNet-18, any size of image (He et al. 2016, "Identity Mappings in Deep Residual Networks")."""
+"""PreActResNet-18 for images of any size (He et al. 2016, "Identity Mappings in Deep Residual Networks")."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 
 class PreActBlock(nn.Module):
-    """A 1x1 shortcut takes the activated input; an identity shortcut takes the input as it came."""
+    """A pre-activation block. A 1x1 shortcut takes the activated input, an identity shortcut the raw input."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class PreActBlock(nn.Module):
 
 
 class PreActResNet18(Normalized):
-    """PyTorch's default initialisation, as in the AWP code."""
+    """The network, with PyTorch's default initialisation as in the AWP code."""
 
     def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)
@@ -49,7 +49,7 @@ class PreActResNet18(Normalized):
         for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
             features = layer(features)
         features = F.relu(self.bn(features), inplace=True)
-        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 4x4 for images of 32x32
+        features = F.avg_pool2d(features, features.shape[2:])  # global; 4x4 for images of 32x32
         return self.linear(features.flatten(1))
 
 

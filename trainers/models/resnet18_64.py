@@ -1,7 +1,7 @@
 """ResNet-18 for 64x64 images (He et al. 2016, "Deep Residual Learning for Image Recognition").
 
-The stem is a 3x3 convolution of stride 2 without pooling: the blocks see 32x32, 16x16, 8x8 and 4x4 features as they do
-for CIFAR, at CIFAR's cost, a quarter of what a stem of stride 1 makes of 64x64 images.
+The stem is a 3x3 convolution of stride 2 without pooling. The blocks see features of 32x32, 16x16, 8x8 and 4x4, as for
+CIFAR and at CIFAR's cost, a quarter of that of a stem of stride 1 on 64x64 images.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 
 class BasicBlock(nn.Module):

@@ -1,4 +1,4 @@
-"""A small network for images of 8x8 or 28x28 pixels, made for the CPU: with so little data every operation counts."""
+"""A small network for images of 8x8 or 28x28 pixels, made for the CPU."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 
 class SmallCNN(Normalized):
     """Squares of 2x2 pixels as channels, a 3x3 convolution with BatchNorm, two linear layers.
 
-    The squares are more than a cheap way to halve the side: the gradient of a convolution with respect to an image of
-    one channel takes longer than all other layers together.
+    The squares do more than halve the side cheaply: the gradient of a convolution with respect to an image of one
+    channel would take longer than all other layers together.
     """
 
-    memory_format = torch.contiguous_format  # on 8x8 pixels a tenth faster than channels last
+    memory_format = torch.contiguous_format  # a tenth faster than channels last on 8x8 pixels
 
     def __init__(self, classes: int, shape: Shape, mean: Statistics = None, std: Statistics = None) -> None:
         super().__init__(mean, std)

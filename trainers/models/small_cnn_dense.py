@@ -1,4 +1,4 @@
-"""The small CNN for the smallest images on a CPU: the same function, its convolution as one matrix product."""
+"""The small CNN for the smallest images on a CPU: its convolution is computed as one matrix product."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainers.network import Architecture, Shape, Statistics
 
 
 class DenseSmallCNN(SmallCNN):
-    """Weights, their names and what they compute are those of the small CNN.
+    """A network with the small CNN's weights, names and outputs.
 
     On 4x4 squares a convolution takes longer than a matrix product that also multiplies the zeros between its weights.
-    The matrix grows with the square of the pixels.
+    The matrix grows with the square of the number of pixels.
     """
 
     joins: Tensor
@@ -33,9 +33,10 @@ class DenseSmallCNN(SmallCNN):
         return self.fc2(F.relu(self.fc1(features.flatten(1)), inplace=True))
 
     def _joins(self, shape: Shape) -> Tensor:
-        """Of each feature and pixel the number of the weight that joins them, from 1, or 0 where none does.
+        """Return, for each feature and pixel, the number of the weight that joins them, from 1, or 0 if none does.
 
-        The convolution itself tells, with these numbers as its weights: of one bright pixel a feature sees one.
+        The convolution itself provides it, with these numbers as its weights: applied to an image with a single bright
+        pixel, it returns the number of the joining weight at every feature.
         """
         count = shape[0] * shape[1] * shape[2]
         numbers = torch.arange(1, self.conv1.weight.numel() + 1, dtype=torch.float64).view_as(self.conv1.weight)

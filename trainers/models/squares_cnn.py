@@ -1,4 +1,4 @@
-"""A network for images of 28x28 or 32x32 pixels on a CPU: cheaper and more robust there than the small CNN."""
+"""A network for images of 28x28 or 32x32 pixels on a CPU, where it is cheaper and more robust than the small CNN."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 
 class SquaresCNN(Normalized):
     """Squares of 4x4 pixels as channels, two 3x3 convolutions with BatchNorm (the second strided), two linear layers.
 
-    Most of a small network's time goes into its largest maps: here they have a quarter of the image's side.
+    A small network spends most of its time on its largest feature maps; here these have a quarter of the image's side.
     """
 
     memory_format = torch.contiguous_format  # a seventh faster than channels last at these sizes
@@ -36,7 +36,7 @@ class SquaresCNN(Normalized):
 
 
 def _halved(side: int) -> int:
-    """By a convolution of stride 2, which rounds up."""
+    """Return the side after a convolution of stride 2, which rounds up."""
     return (side + 1) // 2
 
 

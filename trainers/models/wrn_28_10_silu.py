@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.models.wrn_34_10 import initialize_fan_out
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 _MOMENTUM = 0.01
 
 
 class SiluBlock(nn.Module):
-    """Pre-activation as in the ReLU networks, but a convolution of stride 2 is padded on the right and below only.
+    """A pre-activation block as in the ReLU networks, but with stride 2 it is padded on the right and below only.
 
-    Every BatchNorm's name contains "batchnorm": the setting's weight decay goes by that name.
+    Every BatchNorm's name contains "batchnorm", because the setting's weight decay goes by that name.
     """
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
@@ -71,7 +71,7 @@ class WideResNetSilu(Normalized):
     def forward(self, images: Tensor) -> Tensor:
         features = self.layer(self.init_conv(self.normalize(images)))
         features = F.silu(self.batchnorm(features))
-        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 8x8 for images of 32x32
+        features = F.avg_pool2d(features, features.shape[2:])  # global; 8x8 for images of 32x32
         return self.logits(features.flatten(1))
 
 

@@ -1,4 +1,4 @@
-"""WRN-34-10 with ReLU (Zagoruyko & Komodakis 2016), as the AWP code builds it; the "WRN-32-10" of SEAT is the same."""
+"""WRN-34-10 with ReLU (Zagoruyko & Komodakis 2016), as in the AWP code; SEAT calls the same network "WRN-32-10"."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainers.data.normalization import Normalized
 from trainers.network import Architecture, Shape, Statistics
-from trainers.normalization import Normalized
 
 
 class WideBlock(nn.Module):
-    """A 1x1 shortcut takes the activated input; an identity shortcut takes the input as it came."""
+    """A pre-activation block. A 1x1 shortcut takes the activated input, an identity shortcut the raw input."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class WideBlock(nn.Module):
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels_out)
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
-        self.convShortcut = (  # RobustBench's name for it
+        self.convShortcut = (  # named as in RobustBench
             nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False) if channels_in != channels_out else None
         )
 
@@ -59,12 +59,15 @@ class WideResNet34x10(Normalized):
         features = self.conv1(self.normalize(images))
         features = self.block3(self.block2(self.block1(features)))
         features = F.relu(self.bn1(features), inplace=True)
-        features = F.avg_pool2d(features, features.shape[2:])  # all of it, 8x8 for images of 32x32
+        features = F.avg_pool2d(features, features.shape[2:])  # global; 8x8 for images of 32x32
         return self.fc(features.flatten(1))
 
 
 def initialize_fan_out(model: nn.Module) -> None:
-    """Convolutions N(0, 2 / (k·k·out)), biases of linear layers 0; BatchNorm's 1 and 0 are PyTorch's default."""
+    """Initialise convolutions with N(0, 2 / (k·k·out)) and biases of linear layers with 0.
+
+    BatchNorm keeps PyTorch's default weights 1 and biases 0.
+    """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels

@@ -1,4 +1,4 @@
-"""WRN-70-16 with SiLU, the largest network of the settings with generated images (Gowal et al. 2020, 2021)."""
+"""WRN-70-16 with SiLU, the largest network used with generated images (Gowal et al. 2020, 2021)."""
 
 from __future__ import annotations
 

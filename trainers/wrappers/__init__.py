@@ -1,1 +1,1 @@
-"""What can be composed over any method: one file each, named after the wrapper. A file that is put here is found."""
+"""The wrappers, composed over any method: one file each, named after the wrapper. New files are found automatically."""

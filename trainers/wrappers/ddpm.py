@@ -1,4 +1,4 @@
-"""+ddpm: synthetic training images beside the real ones, and an average of the weights (Gowal et al. 2021)."""
+"""+ddpm: synthetic training images added to the real ones, and a running average of the weights (Gowal et al. 2021)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 
 class Ddpm(Wrapper):
+    """Settings of +ddpm."""
+
     display = "DDPM"
     excludes = {"seat": "both average the weights"}
     state_copies = 1
     needs_files = True
     few_epochs = {"warmup_fraction": 0.3}
 
-    file: str = Field("cifar10_ddpm.npz", description="with the generated images, in the data folder")
-    fraction: Unit = Field(0.7, description="of each batch that is generated")
-    decay: Unit = Field(0.995, description="of the average of the weights, per step")
-    warmup_fraction: Unit = Field(0.025, description="of the training before the average begins")
+    file: str = Field("cifar10_ddpm.npz", description="file with the generated images, in the data folder")
+    fraction: Unit = Field(0.7, description="share of generated images in each batch")
+    decay: Unit = Field(0.995, description="decay of the averaged weights, per step")
+    warmup_fraction: Unit = Field(0.025, description="share of the training before averaging begins")
     first_batchnorm_momentum: Unit = Field(
-        1.0, description="of BatchNorm in the first step; 1 takes the first batch's statistics"
+        1.0, description="BatchNorm's momentum in the first step; 1 takes the first batch's statistics"
     )
 
     def begin(self, model: nn.Module, steps: int) -> Hooks:
-        from trainers.weight_averaging import DdpmAverage
+        from trainers.wrappers.training.weight_averaging import DdpmAverage
 
         return DdpmAverage(model, self.decay, self.warmup_fraction * steps, self.first_batchnorm_momentum)
 

@@ -1,4 +1,4 @@
-"""+seat: self-ensemble adversarial training (Wang & Wang 2022), an average of the weights beside the trained ones."""
+"""+seat: self-ensemble adversarial training (Wang & Wang 2022), a running average of the weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 class Seat(Wrapper):
+    """Settings of +seat."""
+
     display = "SEAT"
     state_copies = 1
 
-    decay: Unit = Field(0.999, description="of the average of the weights, per step")
+    decay: Unit = Field(0.999, description="decay of the averaged weights, per step")
 
     def begin(self, model: nn.Module, steps: int) -> Hooks:
-        from trainers.weight_averaging import SeatAverage
+        from trainers.wrappers.training.weight_averaging import SeatAverage
 
         return SeatAverage(model, self.decay)

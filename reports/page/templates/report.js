@@ -1,19 +1,19 @@
 "use strict";
-// The page is complete without this script. It adds: sorting, a choice of what to compare with, copies of tables, a
-// search among the trials, dialogs for cells and figures, and a look for newer numbers while a sweep is running.
+// The page is complete without this script. It adds sorting, a choice of the reference method, copying of tables, a
+// search among the trials, dialogs for cells and figures, and reloading while a sweep is running.
 
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const words = (node) => node.textContent.trim().replace(/\s+/g, " ");
 
 function element(tag, options = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), options);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(tag), options);
+  node.append(...children);
+  return node;
 }
 
 // Sorting
 
-const given = new Map(); // body -> its rows in the order of the page
+const originalRows = new Map(); // table body -> its rows in their original order
 
 function dataRows(body) {
   return [...body.rows].filter((row) => !row.classList.contains("group"));
@@ -21,11 +21,11 @@ function dataRows(body) {
 
 function sortTable(table, column, descending) {
   const heads = [...table.querySelector("tr.heads").cells];
-  heads.forEach((head, place) => {
-    head.setAttribute("aria-sort", place !== column ? "none" : descending ? "descending" : "ascending");
+  heads.forEach((head, index) => {
+    head.setAttribute("aria-sort", index !== column ? "none" : descending ? "descending" : "ascending");
   });
   for (const body of table.tBodies) {
-    const rows = column === null ? given.get(body) : dataRows(body);
+    const rows = column === null ? originalRows.get(body) : dataRows(body);
     if (column !== null) rows.sort((a, b) => compare(a.cells[column], b.cells[column], descending));
     body.append(...rows);
   }
@@ -35,7 +35,7 @@ function sortTable(table, column, descending) {
 
 function compare(a, b, descending) {
   const [first, second] = [a, b].map((cell) => cell.dataset.sort ?? words(cell));
-  // A hole is last in either direction.
+  // Empty cells come last in either direction.
   if (first === "" || second === "") return (first === "") - (second === "");
   const numbers = [Number(first), Number(second)];
   const order = numbers.every(Number.isFinite) ? numbers[0] - numbers[1] : first.localeCompare(second, "en", { numeric: true });
@@ -43,27 +43,27 @@ function compare(a, b, descending) {
 }
 
 for (const table of all("table.sortable")) {
-  for (const body of table.tBodies) given.set(body, dataRows(body));
+  for (const body of table.tBodies) originalRows.set(body, dataRows(body));
   [...table.querySelector("tr.heads").cells].forEach((head, column) => {
     const values = all("tbody tr:not(.group)", table).map((row) => row.cells[column]?.dataset.sort);
-    // The most of a number is what one looks for first; names start at A.
-    const first = values.some((value) => value);
+    // Numbers start with the highest, names with A.
+    const descendingFirst = values.some((value) => value);
     head.setAttribute("aria-sort", "none");
     const button = element("button", { type: "button" }, ...head.childNodes);
     button.addEventListener("click", () => {
-      const now = head.getAttribute("aria-sort");
-      sortTable(table, column, now === "none" ? first : now !== "descending");
+      const current = head.getAttribute("aria-sort");
+      sortTable(table, column, current === "none" ? descendingFirst : current !== "descending");
     });
     head.append(button);
   });
 }
 
-// Copies: a table as it stands, in the order and with the reference that are chosen
+// Copying: a table as displayed, with the chosen order and reference
 
 function grid(table) {
   const groups = all("thead th[scope=colgroup]", table).flatMap((head) => Array(head.colSpan).fill(words(head)));
-  const heads = [...table.querySelector("tr.heads").cells].map((head, place) => {
-    const group = groups[place - 1];
+  const heads = [...table.querySelector("tr.heads").cells].map((head, index) => {
+    const group = groups[index - 1];
     return { text: group ? `${group}, ${words(head)}` : words(head) };
   });
   const rows = all("tbody:not([hidden]) tr", table).map((row) => [...row.cells].map((cell) => ({
@@ -148,7 +148,7 @@ for (const table of all("table.copied")) {
   table.parentElement.before(tools);
 }
 
-// What to compare with
+// The reference method
 
 for (const select of all("select.reference")) {
   const table = document.getElementById(select.dataset.table);
@@ -165,23 +165,23 @@ for (const select of all("select.reference")) {
 
 for (const list of all(".all-trials")) {
   const trials = [...list.children];
-  const statuses = [...new Set(trials.flatMap((one) => one.dataset.status.split(" ")))];
+  const statuses = [...new Set(trials.flatMap((trial) => trial.dataset.status.split(" ")))];
   const search = element("input", { type: "search", placeholder: "method, value, commit, device …" });
   const status = element("select", {}, ...["any status", ...statuses].map((name) => new Option(name, name)));
   const order = element("select", {}, new Option("as in the tables", ""), new Option("by result", "result"));
   const count = element("output", {});
-  // Their text is long: it is read once, when somebody begins to search.
+  // The text is long, so it is read once, when a search starts.
   let texts = null;
   const update = () => {
-    texts ??= new Map(trials.map((one) => [one, words(one).toLowerCase()]));
-    const asked = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    texts ??= new Map(trials.map((trial) => [trial, words(trial).toLowerCase()]));
+    const query = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const sorted = order.value ? [...trials].sort((a, b) => compare(a, b, true)) : trials;
     list.append(...sorted);
-    for (const one of trials) {
-      const fits = status.selectedIndex === 0 || one.dataset.status.split(" ").includes(status.value);
-      one.hidden = !(fits && asked.every((word) => texts.get(one).includes(word)));
+    for (const trial of trials) {
+      const hasStatus = status.selectedIndex === 0 || trial.dataset.status.split(" ").includes(status.value);
+      trial.hidden = !(hasStatus && query.every((word) => texts.get(trial).includes(word)));
     }
-    count.textContent = `${trials.filter((one) => !one.hidden).length} of ${trials.length} shown`;
+    count.textContent = `${trials.filter((trial) => !trial.hidden).length} of ${trials.length} shown`;
   };
   for (const field of [search, status, order]) field.addEventListener("input", update);
   count.textContent = `${trials.length} of ${trials.length} shown`;
@@ -203,7 +203,7 @@ for (const link of all("a.cell")) {
     const source = document.querySelector(`#${CSS.escape(link.hash.slice(1))} > .inside`);
     event.preventDefault();
     document.getElementById("dialog-title").textContent = link.dataset.title;
-    document.getElementById("dialog-values").textContent = link.dataset.values || "No number yet.";
+    document.getElementById("dialog-values").textContent = link.dataset.values || "No result yet.";
     document.getElementById("dialog-body").replaceChildren(source.cloneNode(true));
     show(dialog);
   });
@@ -221,12 +221,12 @@ for (const image of all("figure img")) {
     show(enlarged);
   });
 }
-for (const one of [dialog, enlarged]) {
-  one.querySelector(".close").addEventListener("click", () => one.close());
-  one.addEventListener("click", (event) => { if (event.target === one) one.close(); });
+for (const box of [dialog, enlarged]) {
+  box.querySelector(".close").addEventListener("click", () => box.close());
+  box.addEventListener("click", (event) => { if (event.target === box) box.close(); });
 }
 
-// A link into closed details must open them, or it would lead nowhere; so must a search for the trial it names.
+// Open the details that a link points into, and show them if a search has hidden them.
 function openTarget() {
   const target = location.hash && document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) {
@@ -237,15 +237,15 @@ function openTarget() {
 addEventListener("hashchange", openTarget);
 openTarget();
 
-// Paper has no "more" to press.
+// Print all details, since nobody can open them on paper.
 let opened = [];
 addEventListener("beforeprint", () => {
   opened = all("details.more:not([open])");
-  for (const one of opened) one.open = true;
+  for (const details of opened) details.open = true;
 });
-addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+addEventListener("afterprint", () => { for (const details of opened) details.open = false; });
 
-// Which part is cut off, so that a table which goes on does not look complete.
+// Mark boxes that can scroll to the right, so that a cut-off table does not look complete.
 function markCut(box) {
   box.classList.toggle("cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
 }
@@ -257,17 +257,17 @@ for (const box of all(".scroll, .picture")) {
 
 // While a sweep is running
 
-const STALE_MINUTES = 60; // without a newer page for so long the sweep has ended or was killed
+const STALE_MINUTES = 60; // without a newer page for this long, the sweep has ended or was killed
 if (document.body.dataset.refresh) {
   const age = () => (Date.now() - Date.parse(document.body.dataset.written)) / 60000;
   const busy = () => document.querySelector("dialog[open]") || all(".filter input").some((field) => field.value) || getSelection().toString();
-  const look = () => {
+  const refresh = () => {
     if (age() > STALE_MINUTES) {
       document.querySelector("#running span").textContent = `No newer numbers since ${document.body.dataset.written}: the sweep may have stopped.`;
       return;
     }
-    if (busy()) setTimeout(look, 5000);
-    else location.reload(); // the browser keeps the place on the page
+    if (busy()) setTimeout(refresh, 5000);
+    else location.reload(); // the browser keeps the scroll position
   };
-  setTimeout(look, Number(document.body.dataset.refresh) * 1000);
+  setTimeout(refresh, Number(document.body.dataset.refresh) * 1000);
 }

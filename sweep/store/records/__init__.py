@@ -1,1 +1,1 @@
-"""What a store holds, typed: one frozen class per kind of record."""
+"""The records of a store: one frozen class per kind."""

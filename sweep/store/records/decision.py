@@ -1,4 +1,4 @@
-"""A claim about two labels, as far as seeds have decided it."""
+"""Decisions: claims about two labels, tested seed by seed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from sweep.store.records.record import Provenance, Record, TrialName
 
 
 class DecisionRecord(Provenance, Record):
-    """A claim about two labels of a study that seeds were added for until it was decided, or the budget ended."""
+    """A claim about two labels of a study. Seeds were added until it was decided or the budget was used up."""
 
     kind = "decision"
     study: Annotated[str, Field(pattern=r"^[\w-]+$")]
     first: str
     second: str
-    direction: Literal[1, -1]  # first above or below second
+    direction: Literal[1, -1]  # 1: first above second; -1: first below second
     margin: float = 0.0
     measure: str
-    epsilon: str | None = None  # None: the study's own
+    epsilon: str | None = None  # None: that of the study
     checkpoint: str | None = None
     alpha: float = Field(gt=0, lt=1)
-    scale: float  # of the effect sizes in the mixture
+    scale: float  # scale of the effect sizes in the mixture
     resolution: float = Field(0.0, ge=0)
     seeds: tuple[int, ...] = Field(min_length=2)
     trials: tuple[tuple[TrialName, TrialName], ...]
     differences: tuple[float, ...]  # first minus second, seed by seed
-    # By label, what a look at earlier seeds led to, while it was trained too; None: written before this was said.
+    # By label, seeds added after seeing the results of earlier ones; None in records of earlier versions.
     added: dict[str, tuple[int, ...]] | None = None
-    left_out: tuple[int, ...] = ()  # seeds of which a training collapsed or failed
+    left_out: tuple[int, ...] = ()  # seeds with a collapsed or failed training
     verdict: Literal["holds", "does not hold", "undecided"]
     estimate: float
     low: float | None = None  # None: unbounded
@@ -40,7 +40,7 @@ class DecisionRecord(Provenance, Record):
 
     @property
     def path(self) -> str:
-        """By what is asked and, through the first two trials, of which configurations."""
+        """Return the path, which depends on the question and, through the first two trials, on the configurations."""
         asked = (
             "study",
             "first",

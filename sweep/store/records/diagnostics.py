@@ -1,4 +1,4 @@
-"""What was measured of a checkpoint beside accuracy."""
+"""Diagnostics: measurements of a checkpoint other than accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweep.store.records.record import FileName, Provenance, Record, TrialName
 
 
 class DiagnosticsRecord(Provenance, Record):
-    """Means of what was measured beside accuracy; the values of each image are in the file `arrays` beside it."""
+    """Means of the diagnostics of a checkpoint. The file `arrays` in the same folder holds the values per image."""
 
     kind = "diagnostics"
     trial: TrialName

@@ -1,4 +1,4 @@
-"""Verdicts of an attack on a checkpoint, image by image: whole, or a piece of an evaluation that is not complete."""
+"""Evaluations: verdicts of an attack on a checkpoint, image by image, and shards of incomplete evaluations."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class KeptFile(Part):
-    """A file beside a record."""
+    """A file that belongs to a record."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     bytes: int = Field(ge=0)
-    count: int = Field(ge=0)  # of the things in it
+    count: int = Field(ge=0)  # number of items in it
 
 
 class EvaluationRecord(Provenance, Record):
-    """Verdicts of one attack on one checkpoint, image by image; every number in it is read off them."""
+    """Verdicts of one attack on one checkpoint, image by image. All its numbers are computed from them."""
 
     kind = "evaluation"
     trial: FileName
     checkpoint: FileName
-    attack: dict[str, Any]  # as the attack describes itself
+    attack: dict[str, Any]  # the attack's own description
     images: int = Field(ge=1)
     verdicts: str
     clean: str | None = None
@@ -41,17 +41,15 @@ class EvaluationRecord(Provenance, Record):
     accuracy: float
     warnings: tuple[str, ...] = ()
     wall_seconds: float = 0.0
-    counterexamples: KeptFile | None = None  # what fooled the model; older evaluations kept none
-    distances: str | None = (
-        None  # how far from each image the model was fooled, of an attack that looks for the nearest
-    )
+    counterexamples: KeptFile | None = None  # None if not stored, as in older evaluations
+    distances: str | None = None  # distance of each image from its counterexample, for minimum-norm attacks
 
     @cached_property
     def path(self) -> str:
         return layout.evaluation_record(self.trial, self.checkpoint, attack_id(self.attack))
 
     def model_copy(self, **options: Any) -> Self:
-        """Without what was worked out from the values before: pydantic would take it along."""
+        """Copy the record without cached properties, which pydantic would copy although they may be outdated."""
         copied = super().model_copy(**options)
         for name in ("path", "clean_accuracy"):
             copied.__dict__.pop(name, None)
@@ -67,7 +65,7 @@ class EvaluationRecord(Provenance, Record):
 
     @property
     def fooled_at(self) -> np.ndarray:
-        """The distance of each image from what fooled the model, of a record that has them."""
+        """Return the distance of each image from its counterexample. The record must have distances."""
         assert self.distances is not None
         return unpack_distances(self.distances, self.images)
 
@@ -98,7 +96,7 @@ class EvaluationRecord(Provenance, Record):
 
 
 class ShardRecord(Provenance, Record):
-    """Some images of one phase of an evaluation that is not complete."""
+    """Verdicts on a range of images in one phase of an incomplete evaluation."""
 
     kind = "shard"
     folder: str
@@ -109,7 +107,7 @@ class ShardRecord(Provenance, Record):
     clean: str | None = None
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
-    counterexamples: str | None = None  # their file in base64, empty where no image fell; None where none are kept
+    counterexamples: str | None = None  # their file in base64, empty if no image was fooled; None if not stored
     distances: str | None = None
 
     @property
@@ -132,7 +130,7 @@ class ShardRecord(Provenance, Record):
 
 
 def attack_id(attack: Mapping[str, Any]) -> str:
-    """A file name: the attack's name and radius for people, a hash of all its values for certainty."""
+    """Return a file name for an attack: name and radius for readability, a hash of all values for uniqueness."""
     content = json.dumps(attack, sort_keys=True, separators=(",", ":"))
     norm = "" if attack.get("norm", "linf") == "linf" else f"-{attack['norm']}"
     radius = "" if attack.get("kind") == "clean" else "-" + str(attack.get("epsilon", "")).replace("/", "_")

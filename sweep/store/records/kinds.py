@@ -1,4 +1,4 @@
-"""Every kind of record by its name."""
+"""All record types, by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study consists of: its cells, searches, attacks and configurations."""
+"""The manifest of a study: its cells, searches, attacks and configurations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from sweep.store import layout
 from sweep.store.records.record import FileName, Part, Record, TrialName
-from trainers import suites
+from trainers.attacks.scoring import suites
 from trainers.config import Recipe, Selection, TrialConfig
 
 
 class PlannedCell(Part):
-    """One cell of a study; without a trial while a search has still to choose its hyperparameters."""
+    """One cell of a study. It has no trial until a search has chosen its hyperparameters."""
 
     label: str
     display: str = ""
@@ -37,10 +37,10 @@ class PlannedAttack(Part):
 
 
 class PlannedEvaluation(Part):
-    """What a study's own `evaluation` section asks for, as far as stored results are concerned."""
+    """The part of a study's `evaluation` section that determines its stored results."""
 
     suite: str | None = None
-    attacks: tuple[str, ...] = ()  # in place of a suite
+    attacks: tuple[str, ...] = ()  # instead of a suite
     epsilon: str = "8/255"
     images: int | None = None
     checkpoints: tuple[str, ...] = ("headline",)
@@ -53,19 +53,19 @@ class PlannedEvaluation(Part):
 
 
 class ReplacedColumn(Part):
-    """A column as a study had it before a run with other settings took its place. Its models may still be there."""
+    """A column of a study that was replaced by a run with other settings. Its models may still be stored."""
 
     label: str
-    config: TrialConfig  # the seed aside
+    config: TrialConfig  # ignoring the seed
     trials: tuple[TrialName, ...]
-    checkpoints: tuple[str, ...]  # that the study selected then
+    checkpoints: tuple[str, ...]  # those that the study selected then
 
 
 _PARTS: dict[str, type[BaseModel]] = {"recipe": Recipe, "selection": Selection}
 
 
 def _with_shared_parts(configs: Any) -> Any:
-    """Labels mostly differ in hyperparameters alone: a recipe and selection equal to those before are checked once."""
+    """Validate a recipe and selection only if they differ from those of the previous label, which is rare."""
     if not isinstance(configs, dict):
         return configs
     found, written, checked = dict(configs), None, {}
@@ -81,17 +81,17 @@ def _with_shared_parts(configs: Any) -> Any:
 def _checked(parts: dict[str, Any]) -> dict[str, BaseModel]:
     try:
         return {name: _PARTS[name].model_validate(part) for name, part in parts.items()}
-    except ValidationError:  # left as it is written, to be refused by its own place
+    except ValidationError:  # keep the raw values, so that validation reports the fault at its location
         return {}
 
 
 class Manifest(Record):
-    """What a study consists of now, for those who read its results."""
+    """The current contents of a study, for programs that read its results."""
 
     kind = "study"
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
     title: str = ""
-    study: dict[str, Any] = {}  # as its file and options had it
+    study: dict[str, Any] = {}  # from its file and options
     dataset: str
     model: str
     epsilon: str = "8/255"
@@ -102,10 +102,10 @@ class Manifest(Record):
     cells: tuple[PlannedCell, ...]
     searches: tuple[PlannedSearch, ...] = ()
     attacks: tuple[PlannedAttack, ...] = ()
-    config_by_label: Annotated[dict[str, TrialConfig], BeforeValidator(_with_shared_parts)] = {}  # the seed aside
-    inner_attacks: dict[str, dict[str, str]] = {}  # by label, what is the method's own
-    displays: dict[str, str] = {}  # how its data set and network are written
-    command: str | None = None  # that ran it last
+    config_by_label: Annotated[dict[str, TrialConfig], BeforeValidator(_with_shared_parts)] = {}  # ignoring seeds
+    inner_attacks: dict[str, dict[str, str]] = {}  # by label: start, mode and trains_on of the method
+    displays: dict[str, str] = {}  # display names of its data set and network
+    command: str | None = None  # the command that last ran the study
     replaced: tuple[ReplacedColumn, ...] = ()
 
     @property
@@ -117,7 +117,7 @@ class Manifest(Record):
         return PlannedEvaluation.model_validate(self.study.get("evaluation") or {})
 
     def checkpoints(self, label: str) -> list[str]:
-        """Those of a label that are evaluated, the headline's own name in place of `headline`."""
+        """Return the evaluated checkpoints of a label, with `headline` replaced by the name of that checkpoint."""
         return self._checkpoints.get(label, [])
 
     @cached_property
@@ -126,7 +126,7 @@ class Manifest(Record):
         return {label: config.selection.named(wanted) for label, config in self.config_by_label.items()}
 
     def evaluation_paths(self, cell: PlannedCell) -> list[str]:
-        """The evaluations that a finished trial of this cell has."""
+        """Return the paths of the evaluations of this cell once its trial is finished."""
         if cell.trial is None:
             return []
         return [

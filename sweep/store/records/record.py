@@ -1,4 +1,4 @@
-"""What every record has: a kind, a place, a format number; one that is read has passed every check of its class."""
+"""The base of all records: kind, path and format number. Records are fully validated when they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from sweep.store.encoding import BrokenRecord, NewerRecord, decode, encode
 
 FORMAT = 1
-CurveRow = dict[str, Any]  # numbers by name, None where an epoch was not evaluated
+CurveRow = dict[str, Any]  # values by name, None where an epoch was not evaluated
 EVALUATED = ("clean_accuracy", "pgd_accuracy")
 OFTEN_ABSENT = ("train_loss", *(f"{split}_{name}" for split in ("test", "validation") for name in EVALUATED))
 TrialName = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
@@ -25,12 +25,12 @@ def _written(rows: tuple[CurveRow, ...]) -> list[CurveRow]:
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-# What is None is not written: most epochs of a long training are not evaluated, and its nulls were a third of a record.
+# None is not written: most epochs of a long training are not evaluated, and nulls took up a third of a record.
 Curve = Annotated[tuple[CurveRow, ...], AfterValidator(_whole), PlainSerializer(_written)]
 
 
 class Part(BaseModel):
-    """Of a record. Keys that this version does not know are ignored: a later one may add some."""
+    """A part of a record. Unknown keys are ignored, because later versions may add some."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -40,16 +40,16 @@ class Record(Part):
 
     @property
     def path(self) -> str:
-        """The one place in a store where this record belongs."""
+        """Return the only path in a store at which this record may be."""
         raise NotImplementedError
 
     def encoded(self) -> bytes:
-        # Not mode="json", which turns an infinite hyperparameter into null before the encoding can keep it.
+        # Not mode="json", which would turn an infinite hyperparameter into null before it is encoded.
         return encode({"kind": self.kind, "format": FORMAT, **self.model_dump()})
 
     @classmethod
     def decoded(cls, path: str, data: bytes) -> Self:
-        """The record in these bytes, which were found at this path; BrokenRecord says what keeps it from being one."""
+        """Decode and validate the record read from a path. Raise BrokenRecord with the reason if it is invalid."""
         content = decode(path, data)
         if content.get("kind") != cls.kind:
             raise BrokenRecord(path, f"foreign: not a record of kind '{cls.kind}'")
@@ -69,19 +69,19 @@ class Record(Part):
 
     @classmethod
     def _located(cls, content: dict[str, Any], path: str) -> dict[str, Any]:
-        """With what only the place says of a record."""
+        """Return the content together with values that only the path holds."""
         return content
 
 
 class Provenance(Part):
-    """Where and with what a number was made. What is empty or absent was not recorded by the version that made it."""
+    """The origin of a result: software, device, data and command. Values that were not recorded are empty."""
 
-    versions: dict[str, str] = {}  # torch's own says which build it is
+    versions: dict[str, str] = {}  # that of torch includes the build
     commit: str | None = None
     device: str = ""
     device_kind: str = ""  # cpu or cuda
-    devices: tuple[str, ...] = ()  # all that took part, in the order in which they began
-    precision: str = ""  # of the network: ieee, tf32 or bf16
+    devices: tuple[str, ...] = ()  # all that took part, in order of their start
+    precision: str = ""  # precision of the network: ieee, tf32 or bf16
     threads: int | None = None
-    data: dict[str, str] = {}  # SHA-256 of the data set as it was loaded, and of files that came with it, by name
+    data: dict[str, str] = {}  # SHA-256 of the loaded data set and of accompanying files, by name
     command: str | None = None

@@ -1,4 +1,4 @@
-"""A model from outside as a row of a study's tables."""
+"""External models as rows of a study's tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweep.store.records.record import FileName, Provenance, Record
 
 
 class RowRecord(Provenance, Record):
-    """A model that no training of a study made, as a row of the study's tables: one model, so n = 1."""
+    """A row in a study's tables for one model that the study did not train, so n = 1."""
 
     kind = "row"
     study: Annotated[str, Field(pattern=r"^[\w-]+$")]

@@ -1,4 +1,4 @@
-"""A search with its candidates, and a candidate that was pruned."""
+"""Hyperparameter searches with their candidates, and pruned candidates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweep.store.records.record import Curve, FileName, Part, Record, TrialName
 
 
 class CandidateRecord(Record):
-    """What a search's candidate reached before it was pruned; its weights are gone."""
+    """The curve of a candidate up to its pruning. Its weights are deleted."""
 
     kind = "candidate"
     search: FileName
@@ -29,7 +29,7 @@ class CandidateRecord(Record):
 
 
 class SeedEntry(Part):
-    """One training of a candidate; `values` has one number per objective, None where it failed."""
+    """One training of a candidate. `values` has one number per objective, and is None if the training failed."""
 
     seed: int
     trial: TrialName
@@ -39,7 +39,7 @@ class SeedEntry(Part):
 
 
 class CandidateEntry(Part):
-    """One candidate of a search as its record lists it; trial and curves are those of its first seed."""
+    """One candidate of a search. Trial and curves are those of its first seed."""
 
     index: int = Field(ge=0)
     generation: int = Field(ge=0)
@@ -48,10 +48,10 @@ class CandidateEntry(Part):
     state: Literal["open", "done", "pruned", "collapsed", "failed"] = "open"
     value: float | None = None
     values: tuple[float, ...] | None = None  # one per objective
-    epochs: int = 0  # of all seeds
-    robust: tuple[float | None, ...] = ()  # the first objective on held-out images, per epoch
+    epochs: int = 0  # total over all seeds
+    robust: tuple[float | None, ...] = ()  # the first objective on validation images, per epoch
     clean: tuple[float | None, ...] = ()
-    runs: tuple[SeedEntry, ...] = ()  # one per seed; records made before there were several have none
+    runs: tuple[SeedEntry, ...] = ()  # one per seed; empty in records from before several seeds were supported
 
 
 class SearchRecord(Record):
@@ -65,7 +65,7 @@ class SearchRecord(Record):
     sampler: str
     pruner: str
     seed: int  # the first one
-    seeds: tuple[int, ...] = ()  # empty in records made before there were several
+    seeds: tuple[int, ...] = ()  # empty in records from before several seeds were supported
     rungs: tuple[int, ...] = ()
     generation: int
     wanted: int
@@ -75,7 +75,7 @@ class SearchRecord(Record):
     reason: str = ""
     status: Literal["running", "done", "failed"]
     paper_value: dict[str, Any] = {}
-    own_value: dict[str, Any] = {}  # of the study, always the first candidate
+    own_value: dict[str, Any] = {}  # the study's own values, always the first candidate
     versions: dict[str, str] = {}
 
     @property

@@ -1,4 +1,4 @@
-"""What other models' counterexamples do to one model."""
+"""Transfer attacks: counterexamples of other models applied to one model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Transfer(Part):
-    """The counterexamples of one evaluation of another model, tried on this one; by places among its images."""
+    """The counterexamples of one evaluation of another model, applied to this one, indexed by its images."""
 
     trial: FileName
     checkpoint: FileName
-    attack: FileName  # its id
-    sha256: Sha256  # of the file of counterexamples
-    first: int = Field(0, ge=0)  # of its images, among the test images
+    attack: FileName  # id of the attack
+    sha256: Sha256  # of the counterexample file
+    first: int = Field(0, ge=0)  # index of its first image among the test images
     images: int = Field(ge=1)
-    right: int = Field(ge=0)  # of them are classified correctly by this model when they are clean
-    tried: str  # of which images there is a counterexample, and this model is right when they are clean
-    fooled: str  # which of these it misclassifies
+    right: int = Field(ge=0)  # number of clean images that this model classifies correctly
+    tried: str  # images that have a counterexample and that this model classifies correctly when clean
+    fooled: str  # those of them that it misclassifies
 
     @property
     def source(self) -> tuple[str, str, str]:
@@ -51,7 +51,7 @@ class Transfer(Part):
 
 
 class TransferRecord(Provenance, Record):
-    """All that was tried on one checkpoint in one ball; grows as further models are evaluated."""
+    """All transfers to one checkpoint within one norm ball. It grows as more models are evaluated."""
 
     kind = "transfer"
     trial: FileName
@@ -66,6 +66,6 @@ class TransferRecord(Provenance, Record):
         return layout.transfer_record(self.trial, self.checkpoint, self.norm, self.epsilon)
 
     def with_transfers(self, others: Iterable[Transfer]) -> Self:
-        """Beside its own; a source that was tried again counts as it is now."""
+        """Return the record with further transfers added. They replace earlier ones from the same source."""
         found = {one.source: one for one in (*self.transfers, *others)}
         return self.model_copy(update={"transfers": tuple(found[key] for key in sorted(found))})

@@ -1,4 +1,4 @@
-"""One training's outcome, and how far one that runs has come."""
+"""Trials: the outcome of a training, and the progress of a running one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Checkpoint(Part):
 
 
 class TrialRecord(Provenance, Record):
-    """One training's outcome; written last of all that belongs to it."""
+    """The outcome of one training. It is written after all files that belong to it."""
 
     kind = "trial"
     trial: TrialName
@@ -39,7 +39,7 @@ class TrialRecord(Provenance, Record):
 
     @property
     def made_with(self) -> dict[str, str]:
-        """What moves the last digits of a training, as far as the record says."""
+        """Return the recorded facts that influence the last digits of a training."""
         facts = {"kinds of device": self.device_kind, "builds of torch": self.versions.get("torch", "")}
         if self.device_kind == "cpu":
             facts["numbers of threads"] = str(self.threads or "")
@@ -47,7 +47,7 @@ class TrialRecord(Provenance, Record):
 
 
 class Progress(Part):
-    """How far a running training is: a note for people, without a checksum."""
+    """The progress of a running training: a note for users, without a checksum."""
 
     trial: str
     label: str
@@ -58,4 +58,4 @@ class Progress(Part):
     updated: float
     host: str
     pid: int
-    data: dict[str, str] = {}  # SHA-256 by name, as in a record
+    data: dict[str, str] = {}  # SHA-256 by name, as in `Provenance`

@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store import layout
 from sweep.store.opening import open_store
-from sweep.work.options import RunOptions
 from tests.patience import patience
 from tests.sweep.tiny_study import tiny
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from sweep.cluster.session import connected, loopback_only
+from sweep.cluster.compat import loopback_only
+from sweep.cluster.session import connected
 from sweep.errors import UserError
 from tests.patience import patience
 from tests.sweep.tiny_study import TINY, tiny

@@ -30,7 +30,7 @@ RUN = """
 import sys
 from sweep import cli
 from sweep.cluster import liveness
-from sweep.work import stopping
+from sweep.engine import stopping
 liveness.LOST_SECONDS, stopping.PATIENCE_SECONDS = 20.0, 3.0
 sys.argv = ["sweep", "run", *sys.argv[1:]]
 cli.main()

@@ -12,12 +12,12 @@ import ray
 import torch
 
 from sweep.cluster import preflight
-from sweep.cluster.devices import TrialResources
-from sweep.cluster.place import look
+from sweep.cluster.resources import TrialResources
 from sweep.cluster.session import connected
 from sweep.errors import UserError
 from sweep.store.opening import open_store
-from sweep.work.tasks import Setting
+from sweep.work.node_check import examine
+from sweep.work.pieces import Setting
 from tests.patience import patience
 from tests.sweep.tiny_study import tiny
 
@@ -76,9 +76,9 @@ def test_a_gpu_that_torch_cannot_use_is_refused_by_the_preflight_and_by_the_work
     with connected(cluster.address):
         with pytest.raises(UserError) as refused:
             preflight.check(study, store, TrialResources(1, 1), tmp_path)
-        setting = Setting(store.uri, str(tmp_path), gpus=1.0)
-        place = ray.get(ray.remote(num_gpus=1, max_retries=0)(look).remote(setting, store))
-    for text in (str(refused.value), place.fault):
+        setting = Setting(store.uri, str(tmp_path))
+        node = ray.get(ray.remote(num_gpus=1, max_retries=0)(examine).remote(setting, 1.0, store))
+    for text in (str(refused.value), node.fault):
         assert f"holds a GPU that torch {torch.__version__}" in text and "NVIDIA driver" in text
         assert "--set resources.gpus=0" in text
     cluster.remove_node(cluster.gpu)

@@ -6,13 +6,13 @@ from collections import namedtuple
 import pytest
 import torch
 
-from sweep.cluster import devices, preflight
-from sweep.cluster.devices import TrialResources
+from sweep.cluster import preflight, resources
 from sweep.cluster.gpus import examine_gpus
-from sweep.cluster.place import look
 from sweep.cluster.preflight import NodeFacts, create_fault, disk_faults, node_faults, probe, resource_faults
+from sweep.cluster.resources import TrialResources
 from sweep.cluster.session import connected
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.errors import UserError
 from sweep.evaluation.checkpoints import data_set
 from sweep.store.folder import FolderStore
@@ -23,21 +23,21 @@ from sweep.store.records.trial import Progress
 from sweep.studies.model import Study
 from sweep.trials import disk
 from sweep.trials.cells import expand, manifest, stored_trials
-from sweep.work.options import RunOptions
-from sweep.work.tasks import Setting
+from sweep.work.node_check import examine
+from sweep.work.pieces import Setting
 from tests.own_files import SHELF, write_shelf
 from tests.sweep import stored
 from tests.sweep.tiny_study import tiny
-from trainers import registry
 from trainers.assembly import data_sha256
 from trainers.dataset import DataMissing
+from trainers.plugins import registry
 from trainers.wrappers.ddpm import Ddpm
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
 
 
 @pytest.mark.parametrize(
-    ("resources", "fits"),
+    ("wanted", "fits"),
     [
         (TrialResources(1, 1), True),
         (TrialResources(2, 8), True),
@@ -47,8 +47,8 @@ TWO_NODES = [{"CPU": 8.0, "GPU": 1.0, "memory": 32e9}, {"CPU": 8.0, "GPU": 2.0, 
         (TrialResources(0, 1, 64 * 10**9), False),
     ],
 )
-def test_one_trial_must_fit_on_one_node(resources, fits):
-    faults = resource_faults(resources, TWO_NODES)
+def test_one_trial_must_fit_on_one_node(wanted, fits):
+    faults = resource_faults(wanted, TWO_NODES)
     assert (faults == []) == fits
     assert fits or ("no node" in faults[0] and "--set resources" in faults[0])
 
@@ -71,9 +71,9 @@ def test_what_no_trial_can_use_is_refused_before_anything_starts(tmp_path, gpus,
 
 def test_a_cluster_that_scales_may_lack_the_node_that_a_study_asks_for(tmp_path, monkeypatch):
     cifar = Study.load("cifar10_rn18")
-    monkeypatch.setattr(devices, "nodes", lambda: [{"Resources": {"CPU": 4.0}}])
-    assert devices.choose(cifar).gpus == 0.0 and devices.choose(cifar, scales=True).gpus == 1.0
-    assert devices.choose(tiny(tmp_path), scales=True).gpus == 0.0  # digits are for a CPU
+    monkeypatch.setattr(resources, "nodes", lambda: [{"Resources": {"CPU": 4.0}}])
+    assert resources.choose(cifar).gpus == 0.0 and resources.choose(cifar, scales=True).gpus == 1.0
+    assert resources.choose(tiny(tmp_path), scales=True).gpus == 0.0  # digits are for a CPU
 
 
 class Careless(FolderStore):
@@ -183,13 +183,13 @@ def test_a_worker_with_other_data_gets_no_work_until_it_has_the_driver_s(tmp_pat
 
     def fault(folder, **more):
         setting = Setting(store.uri, str(tmp_path / folder), dataset="shelf", data=driver, **more)
-        return look(setting, store).fault
+        return examine(setting, 0.0, store).fault
 
-    assert fault("data", wrappers=[synthetic]) is None
+    assert fault("data", wrappers=(synthetic,)) is None
     assert "under the name 'shelf' (sha256 " in fault("other")
     shutil.copy(tmp_path / "data" / "bars.npy", tmp_path / "other")
     assert fault("other") is None
-    assert "under the name 'made.npz' (sha256 " in fault("other", wrappers=[synthetic])
+    assert "under the name 'made.npz' (sha256 " in fault("other", wrappers=(synthetic,))
 
 
 def test_other_data_than_those_of_finished_trials_end_the_sweep_before_it_trains(tmp_path, shelf):

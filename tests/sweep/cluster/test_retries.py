@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from sweep import cli
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.usage import usages, used_hours
-from sweep.work.options import RunOptions
 from tests.sweep.tiny_study import tiny
 
 METHOD = """

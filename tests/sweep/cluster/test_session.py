@@ -80,7 +80,7 @@ def test_a_ray_that_ran_before_in_this_process_leaves_its_token_behind():
             del os.environ[name]
         with connected(None):
             assert ray.get(ray.remote(lambda: 1).remote()) == 1
-        tokens.add(os.environ["RAY_AUTH_TOKEN"])
+            tokens.add(os.environ["RAY_AUTH_TOKEN"])
     assert len(tokens) == 2
 
 

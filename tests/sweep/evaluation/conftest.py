@@ -8,7 +8,7 @@ from sweep.store.opening import open_store
 from sweep.trials.identity import trial_hash
 from tests import records
 from trainers.config import Recipe, Selection
-from trainers.train import train
+from trainers.loop.train import train
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import torch
 from sweep import cli
 from sweep.evaluation import scores
 from sweep.evaluation.asked import evaluation, evaluations_of
-from sweep.evaluation.items import conclude, open_items, run_item
+from sweep.evaluation.attack import attack
 from sweep.store import layout
 from sweep.store.folder import FolderStore
 from sweep.store.leftovers import delete_dead, leftovers
@@ -27,9 +27,9 @@ from sweep.studies.model import Study
 from sweep.trials.cells import expand
 from tests import records
 from tests.trainers.tiny import tiny_problem
-from trainers import counterexamples
 from trainers.attacks import parse
-from trainers.counterexample_file import decoded
+from trainers.attacks.scoring import counterexamples
+from trainers.attacks.scoring.counterexample_file import decoded
 
 IMAGES, VALUES = 24, 36
 
@@ -40,17 +40,10 @@ def problem():
 
 
 def asked(name="pgd-5", **options):
-    attack = parse(name, epsilon="0.06", batch_size=8, queries=20)
+    settings = parse(name, epsilon="0.06", batch_size=8, queries=20)
     if name == "autoattack":  # two components and two targets keep it short; phases are what matters
-        attack = attack.model_copy(update={"components": ("apgd-ce", "square"), "targets": 2})
-    return evaluation("outside-a", "outside", attack, IMAGES, batch_size=8, **options)
-
-
-def finish(store, wanted, problem):
-    while items := open_items(store, wanted):
-        for item in items:
-            list(run_item(store, item, *problem))
-    return conclude(store, wanted)
+        settings = settings.model_copy(update={"components": ("apgd-ce", "square"), "targets": 2})
+    return evaluation("outside-a", "outside", settings, IMAGES, batch_size=8, **options)
 
 
 def kept(store, record):
@@ -81,7 +74,7 @@ def store(request, tmp_path):
 
 def test_those_of_all_shards_and_phases_become_one_file(store, problem):
     wanted = asked("autoattack", shards=3)
-    record = finish(store, wanted, problem)
+    record = attack(store, wanted, problem)
     confirm(problem, record, kept(store, record))
     assert store.paths(layout.evaluations_of("outside-a")) == [record.path, record.counterexamples_path]
 
@@ -104,15 +97,22 @@ class KillingStore(FolderStore):
         super().write(path, data)
 
 
+def killed(root, wanted, problem, writes=1):
+    """What an evaluation leaves that is killed after so many shards, in a store that is opened again."""
+    with pytest.raises(Killed):
+        attack(KillingStore(root, writes), wanted, problem)
+    return open_store(root)
+
+
 def test_a_kill_before_any_write_loses_and_leaves_nothing(tmp_path, problem):
     whole = open_store(tmp_path / "whole")
-    expected = finish(whole, asked("autoattack"), problem)
+    expected = attack(whole, asked("autoattack"), problem)
     proof = whole.read(expected.counterexamples_path)
     root = tmp_path / "killed"
     kills = 0
     while kills < 50:  # every second run may write two files, or the last of two that belong together never came
         try:
-            finish(KillingStore(root, 1 + kills % 2), asked("autoattack", shards=1 + kills % 3), problem)
+            attack(KillingStore(root, 1 + kills % 2), asked("autoattack", shards=1 + kills % 3), problem)
         except Killed:
             kills += 1
         else:
@@ -128,18 +128,17 @@ def test_left_out_when_asked_and_never_by_halves(tmp_path, problem):
     store = open_store(tmp_path)
     without = asked("pgd-5", counterexamples=False)
     assert pickle.loads(pickle.dumps(without)) == without
-    first, *_ = open_items(store, without, shards=3)
-    list(run_item(store, first, *problem))
-    record = finish(store, replace(without, counterexamples=True), problem)
+    killed(tmp_path, without, problem)
+    record = attack(store, replace(without, counterexamples=True), problem)
     assert record.counterexamples is None and store.paths() == [record.path]
     again = open_store(tmp_path / "again")
-    other = finish(again, asked("pgd-5"), problem)
+    other = attack(again, asked("pgd-5"), problem)
     assert other.path == record.path and other.verdicts == record.verdicts and other.counterexamples is not None
 
 
 def test_clean_images_have_none(tmp_path, problem):
     store = open_store(tmp_path)
-    assert finish(store, asked("clean"), problem).counterexamples is None
+    assert attack(store, asked("clean"), problem).counterexamples is None
 
 
 def test_a_record_of_an_older_version_is_as_valid_as_before():
@@ -153,7 +152,7 @@ def test_a_record_of_an_older_version_is_as_valid_as_before():
 
 def test_merge_copies_them_and_prefers_an_evaluation_that_has_them(tmp_path, problem):
     source, target = open_store(tmp_path / "source"), open_store(tmp_path / "target")
-    record = finish(source, asked(), problem)
+    record = attack(source, asked(), problem)
     target.write_record(record.model_copy(update={"counterexamples": None, "device": "another"}))
     Merge(target, [source]).write()
     assert kept(target, target.record(EvaluationRecord, record.path)).indices.tolist()
@@ -167,7 +166,7 @@ def test_merge_copies_them_and_prefers_an_evaluation_that_has_them(tmp_path, pro
 
 def test_merge_refuses_damaged_ones(tmp_path, problem):
     source = open_store(tmp_path / "source")
-    record = finish(source, asked(), problem)
+    record = attack(source, asked(), problem)
     source.write(record.counterexamples_path, b"damaged")
     with pytest.raises(ValueError, match="broken file .*npz: it is not the one that"):
         Merge(open_store(tmp_path / "target"), [source])
@@ -176,7 +175,7 @@ def test_merge_refuses_damaged_ones(tmp_path, problem):
 @pytest.mark.parametrize("damage", ["changed", "absent"])
 def test_verify_store_finds_damaged_ones_and_a_repair_keeps_the_verdicts(tmp_path, problem, damage, capsys):
     store = open_store(tmp_path)
-    record = finish(store, asked(), problem)
+    record = attack(store, asked(), problem)
     assert Verification(store).rows() == [("evaluation", 1, 0, 0), ("counterexamples", 1, 0, 0)]
     path = record.counterexamples_path
     store.delete(path) if damage == "absent" else store.write(path, store.read(path)[:-1] + b"x")
@@ -192,7 +191,7 @@ def test_verify_store_finds_damaged_ones_and_a_repair_keeps_the_verdicts(tmp_pat
 
 def test_gc_deletes_those_that_no_evaluation_names(tmp_path, problem):
     store = open_store(tmp_path)
-    record = finish(store, asked(), problem)
+    record = attack(store, asked(), problem)
     orphan = record.counterexamples_path.replace("pgd", "old")
     store.write(orphan, b"left behind")
     delete_dead(store)
@@ -207,10 +206,9 @@ def test_gc_deletes_those_that_no_evaluation_names(tmp_path, problem):
 def test_what_a_kill_leaves_of_a_finished_evaluation_goes_with_the_next_run(tmp_path, problem):
     store = open_store(tmp_path)
     wanted = asked()
-    (item, *_) = open_items(store, wanted)
-    list(run_item(store, item, *problem))
+    killed(tmp_path, wanted, problem)
     shards = {path: store.read(path) for path in store.paths(wanted.folder)}
-    record = finish(store, wanted, problem)
+    record = attack(store, wanted, problem)
     for path, data in shards.items():  # killed after the record, before its shards were deleted
         store.write(path, data)
     delete_dead(store)
@@ -219,15 +217,15 @@ def test_what_a_kill_leaves_of_a_finished_evaluation_goes_with_the_next_run(tmp_
 
 def test_a_plugin_attack_with_images_of_its_own_has_them_by_itself(problem):
     from trainers.attack import EvaluationAttack
-    from trainers.evaluate import evaluate_phase
+    from trainers.attacks.scoring.scorer import evaluate_phase
 
     class Grey(EvaluationAttack):
         def adversarial(self, model, images, labels, indices):
             return images + (0.5 - images).clamp(-0.3, 0.3)
 
     model, images, labels = problem
-    attack = Grey(name="grey", kind="grey", epsilon="0.3")
-    found = evaluate_phase(model, images, labels, attack, "", indices=torch.arange(IMAGES), counterexamples=True)
+    grey = Grey(name="grey", kind="grey", epsilon="0.3")
+    found = evaluate_phase(model, images, labels, grey, "", indices=torch.arange(IMAGES), counterexamples=True)
     assert np.array_equal(found.counterexamples.indices, np.flatnonzero((found.clean & ~found.correct).numpy()))
     assert len(found.counterexamples)
 

@@ -5,18 +5,17 @@ import shutil
 import numpy as np
 import pytest
 
-from sweep.engine import run_study
+from sweep.engine.options import RunOptions
+from sweep.engine.run import run_study
 from sweep.errors import UserError
 from sweep.evaluation import asked
+from sweep.evaluation.attack import attack, leased
 from sweep.evaluation.checkpoints import data_set, trial_parts
-from sweep.evaluation.items import conclude, open_items, run_item
 from sweep.evaluation.subject import EvaluateOptions, find_subject
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.records.evaluation import EvaluationRecord
-from sweep.work.options import RunOptions
-from sweep.work.tasks import EvaluationPiece, Setting, Workplace
-from tests.chaos.loop import compute_here
+from sweep.work.pieces import Attack, Setting, Workplace
 from tests.sweep.tiny_study import tiny
 from tests.trainers.tiny import all_phases
 from trainers.attacks import parse
@@ -24,19 +23,25 @@ from trainers.attacks import parse
 
 def test_pieces_of_a_trial_are_computed_from_the_store_alone(trained, tmp_path):
     store, trial, config = trained
-    attack = parse("pgd-10", epsilon="0.1")
-    wanted = asked.evaluation(trial, "last", attack, asked.test_images(config), shards=2, batch_size=15)
+    settings = parse("pgd-10", epsilon="0.1")
+    wanted = asked.evaluation(trial, "last", settings, asked.test_images(config), shards=2, batch_size=15)
     assert wanted.images == 30
-    items = open_items(store, wanted)
-    assert [(item.first, item.last) for item in items] == [(0, 15), (15, 30)]
-    said = []
-    for item in items:
-        piece = EvaluationPiece("at", config, trial, item=item)
-        assert piece.run(Workplace(Setting(store.uri, str(tmp_path)), store, tmp_path, said.append)) == "done"
-    assert said == [{"images": 15}, {"images": 15}] and open_items(store, wanted) == []
-    record = conclude(store, wanted)
-    model, images, labels = trial_parts(store.uri, trial, "last", None, "cpu")
-    assert np.array_equal(record.survivors, all_phases(model, images, labels, attack).correct.numpy())
+    claim, said = leased(store, wanted), []
+
+    def lease(name):
+        return claim(name.removeprefix(wanted.lease))
+
+    place = Workplace(Setting(store.uri, str(tmp_path)), store, tmp_path, said.append, lease)
+    pieces = [Attack("at", config, trial, wanted, part, 2) for part in (1, 2)]
+    assert all(piece.stored(store) is None for piece in pieces)
+    with lease(f"{wanted.lease}~-0"):  # the first has the first chunk, and is not ready yet
+        assert pieces[1].run(place) == {"state": "shared"}
+    metrics = pieces[0].run(place)
+    assert [(one["images"], one["count"], one["free"]) for one in said] == [(15, 30, 1), (30, 30, 0)]
+    record = store.record(EvaluationRecord, wanted.record)
+    assert metrics == pieces[1].stored(store) == {"state": "done", "accuracy": record.accuracy, "images": 30}
+    parts = trial_parts(store.uri, trial, "last", None, "cpu")
+    assert np.array_equal(record.survivors, all_phases(*parts, settings).correct.numpy())
     assert record.trial == trial and record.checkpoint == "last"
 
 
@@ -46,11 +51,10 @@ def test_the_training_loop_and_an_evaluation_agree_about_the_same_weights(traine
     subject = find_subject(store, options)
     assert (subject.name, subject.checkpoint, subject.warnings(), subject.classes()) == (trial, "best_test", [], 10)
     wanted = subject.evaluation(parse("clean"), options)
-    for item in open_items(store, wanted):
-        list(run_item(store, item, *subject.parts()))
+    measured = attack(store, wanted, subject.parts())
     record = store.trial_record(trial)
     row = record.curve[record.checkpoints["best_test"].epoch]
-    assert conclude(store, wanted).accuracy == pytest.approx(row["test_clean_accuracy"])
+    assert measured.accuracy == pytest.approx(row["test_clean_accuracy"])
 
 
 def test_absent_trials_and_checkpoints_are_named(trained):
@@ -88,13 +92,12 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(trained, tmp_path, damag
 
 
 @pytest.mark.timeout(300)
-def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sweep.cluster.driver.compute", compute_here)  # how it is computed is not what is asked here
+def test_what_broke_in_a_finished_study_is_made_again_by_the_same_command(tmp_path, capsys):
     study = tiny(tmp_path, methods={"at": {}}, seeds=[0], search=None)
     store = open_store(tmp_path / "store")
 
     def run():
-        summary = run_study(study, store, RunOptions(data_dir=tmp_path / "data", out=None, loggers=()))
+        summary = run_study(study, store, RunOptions(data_dir=tmp_path, out=None, loggers=(), local=True))
         return summary, capsys.readouterr().err
 
     assert run()[0].complete

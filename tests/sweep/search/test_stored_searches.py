@@ -8,8 +8,8 @@ from sweep.store.encoding import BrokenRecord
 from sweep.store.opening import open_store
 from sweep.trials.cells import chosen_values
 from sweep.trials.identity import search_id
-from sweep.work.tasks import CandidateTraining, Training
-from sweep.work.work import Work
+from sweep.work.pieces import Candidate, Training, trial_metrics
+from sweep.work.queue import Queue
 from tests import records
 from tests.sweep.tiny_study import tiny
 
@@ -20,20 +20,25 @@ def test_a_broken_search_is_rebuilt_from_what_its_candidates_reached(tmp_path, w
     study, store = tiny(tmp_path, methods={"sovr": {}}, seeds=[0]), open_store(tmp_path / "store")
 
     def next_training() -> str:
-        """Trains every candidate that is asked for, as a worker would, up to the first training of its choice."""
-        work = Work(study, store)
-        while (assigned := work.next_task()) is not None and assigned.task.label != "sovr_searched":
-            trial = assigned.task.trial
-            if not isinstance(assigned.task, CandidateTraining):
+        """Train every candidate that is proposed, as a worker would, up to the first training of the choice."""
+        queue = Queue(study, store)
+        while (item := queue.next()) is not None and item.piece.label != "sovr_searched":
+            trial = item.piece.trial
+            if not isinstance(item.piece, Candidate):
                 continue  # of the study's own values
+            stored = item.piece.stored(store)
+            if stored is not None:
+                queue.finished(item, stored)
+                continue
             asked.append(trial)
             accuracy = int(trial[:4], 16) / 0xFFFF
             curve = [{"validation_margin_accuracy": accuracy, "validation_clean_accuracy": 0.9}] * 3
-            store.write_record(records.trial_record(trial, curve=curve))
-            work.finished(assigned)
-        work.close()
-        assert assigned is not None and type(assigned.task) is Training
-        return assigned.task.trial
+            record = records.trial_record(trial, curve=curve)
+            store.write_record(record)
+            queue.finished(item, trial_metrics(record))
+        queue.close()
+        assert item is not None and type(item.piece) is Training
+        return item.piece.trial
 
     asked: list[str] = []
     first = next_training()
@@ -72,6 +77,6 @@ def test_the_lock_of_a_killed_leader_is_not_waited_for(tmp_path, monkeypatch):
     lock = journal.with_name(f"{journal.name}.lock")
     lock.symlink_to(journal)
     monkeypatch.setattr("optuna.storages.journal._file.time.sleep", lambda _: pytest.fail("Optuna waits for the lock"))
-    work = Work(study, store)
-    assert work.next_task() is not None and not lock.is_symlink()
-    work.close()
+    queue = Queue(study, store)
+    assert queue.next() is not None and not lock.is_symlink()
+    queue.close()

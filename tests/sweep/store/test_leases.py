@@ -1,5 +1,6 @@
 """A lease has one holder at a time, whatever happens to its holder or lies in its way."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,20 +8,45 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sweep.store import holders, layout, leases
-from sweep.store.drivers import HeldLeases
+from sweep.store import layout, lease_upkeep, leases, process
 from sweep.store.folder import FolderStore
-from sweep.store.holders import held
-from sweep.store.leases import take
+from sweep.store.lease_upkeep import abandoned, busy, delete_abandoned, give_back, held
+from sweep.store.leases import LeaseLost, take
+from sweep.store.manifests import alone
 from sweep.store.opening import open_store
+from tests.patience import patience
+
+FIRST = layout.lease("x", 1)
+THEIR_ID = "0" * 32
 
 
 def holder(expires: float, **changes) -> bytes:
-    return json.dumps({"host": "elsewhere", "pid": 1, "owner": "o", "expires": expires, **changes}).encode()
+    """A lease file as a process of another machine writes it."""
+    facts = {"id": THEIR_ID, "host": "elsewhere", "pid": 1, "expires": expires, **changes}
+    return json.dumps(facts).encode()
+
+
+def dead_lease(store, name: str, part: int | str = 1, **changes) -> None:
+    """A lease as left by a process of this machine that was killed."""
+    here = {"host": process.host(), "pid": os.getpid(), "started": "another process"}
+    store.create(layout.lease(name, part), holder(time.time() + 60, **here, **changes))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Moves the clock by which leases are watched; threads that renew them still wait in real time."""
+    elapsed, ahead = leases.elapsed, [0.0]
+    monkeypatch.setattr(leases, "elapsed", lambda: elapsed() + ahead[0])
+
+    def later(seconds: float) -> None:
+        ahead[0] += seconds
+
+    return later
 
 
 def test_a_lease_has_one_holder_until_it_is_released(store):
@@ -28,7 +54,7 @@ def test_a_lease_has_one_holder_until_it_is_released(store):
     assert lease is not None and take(store, "trials-x", 30) is None and set(held(store)) == {"trials-x"}
     assert held(store)["trials-x"].pid == os.getpid()
     with take(store, "trials-y", 30):
-        assert set(held(store)) == {"trials-x", "trials-y"}
+        assert set(held(store)) == set(busy(store)) == {"trials-x", "trials-y"}
     lease.release()
     assert held(store) == {} and store.paths(layout.LEASES) == []
     assert (again := take(store, "trials-x", 30)) is not None
@@ -37,40 +63,55 @@ def test_a_lease_has_one_holder_until_it_is_released(store):
 
 def test_a_heartbeat_keeps_a_lease_beyond_its_end(store):
     with take(store, "x", 3.0):
+        assert take(store, "x", 30) is None  # from here on it is watched
         time.sleep(4.0)
         assert take(store, "x", 30) is None
 
 
 def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
-    store.create(layout.lease("x", 1), holder(time.time() - 1, seconds=0.3))
+    store.create(FIRST, holder(time.time() - 1, seconds=0.3))
     assert take(store, "x", 30) is None  # seen for the first time: its holder may be alive, with another clock
     time.sleep(0.4)
     with ThreadPoolExecutor(8) as pool:
         taken = [lease for lease in pool.map(lambda _: take(store, "x", 30), range(16)) if lease]
-    assert len(taken) == 1
+    assert len(taken) == 1 and set(busy(store)) == {"x"}
     taken[0].release()
     assert store.paths(layout.LEASES) == []
 
 
-def test_a_live_lease_of_another_machine_is_respected(store):
-    """Whoever took it over left the generations before its own, which keep others away."""
-    store.create(layout.lease("x", 1), holder(0.0))
-    store.create(layout.lease("x", 2), holder(time.time() + 60, owner="another"))
+def test_a_lease_that_was_taken_over_is_respected(store):
+    """Whoever took it over left the file of the holder before."""
+    store.create(FIRST, holder(0.0))
+    store.create(layout.lease("x", THEIR_ID), holder(time.time() + 60, id="1" * 32))
     assert take(store, "x", 30) is None
 
 
+def test_a_lease_is_taken_over_as_often_as_its_holders_die(store):
+    dead_lease(store, "x")
+    for number in range(1, 4):
+        assert (lease := take(store, "x", 30)) is not None and len(lease.paths) == number + 1
+        assert take(store, "x", 30) is None
+        lease._stop.set()  # as if it were killed: the process of its file ends
+        dead_lease_again = json.loads(store.read(lease.paths[-1])) | {"started": "another process"}
+        store.write(lease.paths[-1], json.dumps(dead_lease_again).encode())
+    with take(store, "x", 30):
+        assert len(store.paths(layout.LEASES)) == 5
+    assert store.paths(layout.LEASES) == []
+
+
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_clock_that_is_hours_off_neither_frees_a_live_lease_nor_keeps_a_dead_one(tmp_path, hours):
+def test_a_clock_that_is_hours_off_neither_frees_a_live_lease_nor_keeps_a_dead_one(tmp_path, hours, clock):
     """The holder renews by its own clock, which is hours behind ours or ahead of it."""
     store, theirs = open_store(tmp_path), time.time() + 3600 * hours
-    store.create(layout.lease("x", 1), holder(theirs, seconds=0.5))
+    store.create(FIRST, holder(theirs))
     for renewal in range(1, 5):
-        assert take(store, "x", 30) is None
-        time.sleep(0.3)
-        store.write(layout.lease("x", 1), holder(theirs + renewal, seconds=0.5))
-    assert take(store, "x", 30) is None  # alive 1.2 s after the first look
-    time.sleep(0.6)
-    with take(store, "x", 30) as lease:
+        assert take(store, "x") is None
+        clock(40.0)
+        store.write(FIRST, holder(theirs + renewal))
+    assert take(store, "x") is None and set(busy(store)) == {"x"}  # alive 160 s after the first look
+    clock(61.0)
+    assert busy(store) == {}
+    with take(store, "x") as lease:
         assert lease is not None
 
 
@@ -91,257 +132,192 @@ def test_a_lease_whose_renewals_failed_is_lost_only_if_another_has_taken_it(tmp_
     lease = take(store, "x", 0.6)
     store.away = True
     time.sleep(1.0)
-    assert not lease.lost  # nobody could have taken it
+    lease.check()  # nobody could have taken it
+    theirs = layout.lease("x", lease.holder.id)
     if taken:
-        open_store(tmp_path).create(layout.lease("x", 2), holder(time.time() + 60))
+        open_store(tmp_path).create(theirs, holder(time.time() + 60))
     store.away = False
-    time.sleep(0.5)
-    assert lease.lost is taken
+    end = time.monotonic() + patience(5)
+    while time.monotonic() < end and lease._thread.is_alive() and (taken or leases.elapsed() - lease._renewed > 0.6):
+        time.sleep(0.05)
+    if taken:
+        with pytest.raises(LeaseLost, match="x"):
+            lease.check()
     lease.release()
-    assert (layout.lease("x", 2) in store.paths(layout.LEASES)) is taken  # what another holds is left to it
+    assert set(store.paths(layout.LEASES)) == ({FIRST, theirs} if taken else set())  # what another holds is left to it
 
 
-def test_names_that_another_has_are_asked_about_by_one_listing(tmp_path, monkeypatch):
+class Interrupted(FolderStore):
+    """Something happens right before or right after a lease is taken over by this store."""
+
+    def __init__(self, root, act, after):
+        super().__init__(root)
+        self.act, self.after = act, after
+
+    def create(self, path, data):
+        if path == FIRST:
+            return super().create(path, data)
+        if not self.after:
+            self.act()
+        created = super().create(path, data)
+        if self.after:
+            self.act()
+        return created
+
+
+def renewed(store):
+    store.write(FIRST, holder(time.time() + 60, seconds=0.2))
+
+
+def released(store):
+    store.delete(FIRST)
+
+
+def released_and_taken(store):
+    store.delete(FIRST)
+    store.create(FIRST, holder(time.time() + 60, id="2" * 32))
+
+
+def released_by_another(store):
+    """Another took it over, did its work and released it: nothing is left of it."""
+    assert (lease := take(open_store(store.root), "x", 30)) is not None
+    lease.release()
+
+
+def taken_over(store):
+    store.create(layout.lease("x", THEIR_ID), holder(time.time() + 60, id="2" * 32))
+
+
+BEFORE = [(change, False) for change in (renewed, released, released_and_taken, released_by_another, taken_over)]
+AFTER = [(change, True) for change in (renewed, released, released_and_taken)]
+
+
+@pytest.mark.parametrize(("change", "after"), BEFORE + AFTER)
+def test_whoever_takes_over_by_an_old_view_notices_and_yields(tmp_path, change, after, clock):
+    plain = open_store(tmp_path)
+    store = Interrupted(tmp_path, lambda: change(plain), after)
+    plain.create(FIRST, holder(1.0))
+    assert take(plain, "x") is None
+    clock(61.0)
+    assert take(store, "x") is None
+    theirs = {renewed: [FIRST], released_and_taken: [FIRST], taken_over: [layout.lease("x", THEIR_ID), FIRST]}
+    assert sorted(plain.paths(layout.LEASES)) == sorted(theirs.get(change, []))
+
+
+def test_a_holder_that_slept_through_its_lease_gives_way_to_the_next_one(tmp_path, clock):
     store = open_store(tmp_path)
-    mine, others = HeldLeases(store), HeldLeases(store)
-    names = [f"trials-{number}" for number in range(20)]
-    assert all(others.take(name) for name in names) and not any(mine.take(name) for name in names)
-    listings, entries = [], FolderStore.entries
-    monkeypatch.setattr(FolderStore, "entries", lambda *words: listings.append(words) or entries(*words))
-    assert not mine.look(0.0) and len(listings) == 1 and not any(mine.take(name) for name in names)
-    assert not mine.look(60.0) and len(listings) == 1  # it is new enough
-    monkeypatch.undo()
-    others.release_all()
-    assert mine.look(0.0) and mine.take(names[0])
-    mine.release_all()
+    mine = take(store, "x", 30.0)
+    mine._stop.set()
+    clock(40.0)
+    other = leases.Lease(store, "x", [FIRST, layout.lease("x", mine.holder.id)], leases.holder_here(30.0))
+    store.create(other.paths[-1], other.holder.encoded())
+    mine._renew()
+    assert mine.lost and take(store, "x") is None
+    other.release()
+    assert store.paths(layout.LEASES) == []
+    mine.lost = False
+    mine._renew()  # it sleeps again, until the lease is free, or has a new holder
+    assert mine.lost and store.paths(layout.LEASES) == []
+    with take(store, "x"):
+        mine.lost = False
+        mine._renew()
+        assert mine.lost and take(store, "x") is None
+
+
+def test_a_late_release_leaves_the_first_file_to_whoever_takes_over(tmp_path, clock):
+    store = open_store(tmp_path)
+    lease = take(store, "x", 60)
+    clock(50.0)
+    lease.release()
+    assert store.paths(layout.LEASES) == [FIRST] and held(store) == busy(store) == {}
+    with take(store, "x", 30):
+        assert take(store, "x", 30) is None
     assert store.paths(layout.LEASES) == []
 
 
-class Counting(FolderStore):
-    """Notes what is asked of it."""
-
-    def __init__(self, root):
-        super().__init__(root)
-        self.asked = []
-
-    def write(self, path, data):
-        self.asked.append(("write", path))
-        super().write(path, data)
-
-    def create(self, path, data):
-        self.asked.append(("create", path))
-        return super().create(path, data)
-
-    def delete(self, path):
-        self.asked.append(("delete", path))
-        super().delete(path)
-
-    def read(self, path):
-        self.asked.append(("read", path))
-        return super().read(path)
-
-    def entries(self, prefix=""):
-        self.asked.append(("list", prefix))
-        return super().entries(prefix)
-
-
-def test_a_driver_keeps_all_its_leases_by_one_file_and_asks_twice_for_each(tmp_path):
-    store = Counting(tmp_path)
-    mine, others = HeldLeases(store, 0.9), HeldLeases(open_store(tmp_path))
-    names = [f"trials-{number}" for number in range(20)]
-    assert all(mine.take(name) for name in names)
-    assert not others.take(names[0]) and not others.take(names[1])
-    time.sleep(2.0)
-    assert not others.look(0.0) and not others.take(names[0]) and set(held(store)) == set(names)
-    mine.release_all()
-    of_leases = [kind for kind, path in store.asked if "trials-" in path]
-    assert of_leases.count("create") == of_leases.count("delete") == 20 and "write" not in of_leases
-    assert others.look(0.0) and others.take(names[0])
-    others.release_all()
-
-
-def dead_driver(store, *names, seconds):
-    """As another machine left it."""
-    driver = layout.driver_lease("abc")
-    store.write(layout.lease(driver, 1), holder(time.time() + 60, seconds=seconds))
-    for number, name in enumerate(names):
-        store.write(layout.lease(name, 1), holder(1.0, owner=str(number), driver=driver, seconds=seconds))
-
-
-def test_the_leases_of_a_dead_driver_are_all_free_when_it_has_been_silent_for_long_enough(tmp_path):
-    store = open_store(tmp_path)
-    dead_driver(store, "x", "y", "z", seconds=0.4)
-    mine, third = HeldLeases(store), HeldLeases(store)
-    assert not mine.take("x") and set(held(store)) == {"x", "y", "z"}
-    time.sleep(0.5)
-    assert mine.look(0.0) and mine.take("x") and mine.take("y") and mine.take("z")  # two were never looked at before
-    assert not any(third.take(name) for name in "xyz")
-    mine.release_all()
-    assert not {holders.parts(path)[0] for path in store.paths(layout.LEASES)} & {*"xyz"}
-    assert third.look(0.0) and third.take("x")
-    third.release_all()
-
-
-def test_what_is_less_urgent_is_left_by_its_file_alone_until_there_is_nothing_else_to_do(tmp_path):
-    store = Counting(tmp_path)
-    dead_driver(store, "urgent", "later", seconds=0.4)
-    mine = HeldLeases(store)
-    mine.expect({"urgent", "free"}, less_urgent={"later", "free later"})
-    assert [mine.is_refused(name) for name in ("urgent", "later", "free", "free later")] == [True, True, False, False]
-    assert not any(kind == "read" and "later" in path for kind, path in store.asked) and not mine.take("later")
-    assert not mine.look(0.0, at_all=True) and mine.is_refused("later")  # read now, and not silent for long enough
-    store.asked.clear()
-    assert not mine.look(0.0) and not [path for kind, path in store.asked if kind == "read"]  # nothing has changed
-    time.sleep(0.5)
-    assert mine.look(0.0) and mine.take("later") and mine.take("urgent")
-    mine.release_all()
-
-
-def test_a_lease_whose_drivers_file_was_lost_runs_out_by_itself(tmp_path):
-    store = open_store(tmp_path)
-    dead_driver(store, "x", seconds=0.4)
-    store.delete(layout.lease(layout.driver_lease("abc"), 1))
-    mine = HeldLeases(store)
-    assert not mine.take("x")
-    time.sleep(0.5)
-    assert mine.look(0.0) and mine.take("x")
-    mine.release_all()
-
-
-@pytest.mark.parametrize("taken", [(), ("x",)])
-def test_a_driver_that_was_silent_loses_what_another_took_and_nothing_else(tmp_path, taken):
-    store = Absent(tmp_path)
-    mine, other = HeldLeases(store, 0.6), HeldLeases(open_store(tmp_path))
-    assert mine.take("x") and mine.take("y")
-    monkeypatched = holders.process.host
-    holders.process.host = lambda: "another machine"  # whose processes cannot be looked at
-    try:
-        assert not other.take("x")
-        store.away = True
-        time.sleep(1.0)
-        assert mine.lost() == []  # nobody has taken anything
-        if taken:
-            assert other.look(0.0) and other.take("x")
-    finally:
-        holders.process.host = monkeypatched
-    store.away = False
-    time.sleep(0.5)
-    assert mine.lost() == list(taken)
-    mine.release_all()
-    assert set(held(store)) == set(taken)
-    third = HeldLeases(store)
-    assert third.take("y") and third.take("x") is not bool(taken)
-    third.release_all()
-    other.release_all()
-    assert held(store) == {}
-
-
-def dead_lease(store, name: str, generation: int = 1) -> None:
-    """As left by a process of this machine that was killed."""
-    here = {"host": holders.process.host(), "pid": os.getpid(), "started": "another process"}
-    store.create(layout.lease(name, generation), holder(time.time() + 60, **here))
-
-
-def test_what_dead_processes_left_is_deleted_and_what_was_taken_over_meanwhile_keeps_a_third_away(store):
+def test_what_dead_processes_left_is_deleted_unless_it_was_taken_over(store):
     dead_lease(store, "x")
     dead_lease(store, "y")
     store.write(layout.lease("z", 1), holder(0.0))  # given back
-    dead_lease(store, "w", 2)  # its process was killed while it let go: the first generation went first
-    listed = [entry.path for entry in holders.abandoned(store, 0.0)]
+    dead_lease(store, "w", THEIR_ID)  # its process was killed while it let go: the first file went first
+    listed = [entry.path for entry in abandoned(store, 0.0)]
     assert len(listed) == 4
     with take(store, "x", 30):  # between the listing and the deletion
-        leases.delete_abandoned(store, listed)
+        delete_abandoned(store, listed, 0.0)
         assert take(store, "x", 30) is None and set(held(store)) == {"x"}
     assert store.paths(layout.LEASES) == []
 
 
-def test_a_lease_that_the_store_wrote_after_its_release_is_still_the_drivers_own(tmp_path):
-    store = open_store(tmp_path)
-    mine = HeldLeases(store)
-    late = holder(time.time() + 60, owner="first try", driver=mine.sign.name)
-    store.write(layout.lease("x", 1), late)
-    assert not HeldLeases(store).take("x")
-    assert mine.take("x")
-    mine.release_all()
-    assert "x" not in held(store)
-
-
-def test_another_machines_sign_of_life_is_deleted_once_it_was_seen_to_be_silent(tmp_path):
-    store = open_store(tmp_path)
-    dead_driver(store, "x", seconds=0.4)
-    assert holders.abandoned(store, 0.0) == []
-    time.sleep(0.5)
-    sign = layout.lease(layout.driver_lease("abc"), 1)
-    assert [entry.path for entry in holders.abandoned(store, 0.0)] == [sign]
-    leases.delete_abandoned(store, [sign])
-    mine = HeldLeases(store)
-    assert not mine.take("x")  # watched by itself from now on
-    time.sleep(0.5)
-    assert mine.look(0.0) and mine.take("x")
-    mine.release_all()
-    assert store.paths(layout.LEASES) == []
-
-
-def test_a_lease_that_both_gave_up_is_free_when_its_driver_lets_it_go(tmp_path):
-    store = open_store(tmp_path)
-    mine, other = HeldLeases(store), HeldLeases(store)
-    assert mine.take("x")
-    mine._held["x"].lost = True  # it saw another's generation, and that one went because this driver was back
-    mine.release("x")
-    assert held(store) == {} and other.take("x") and mine.sign.holder.expires
-    other.release_all()
-    mine.release_all()
-
-
-def test_drivers_know_of_each_other_as_long_as_they_give_signs_of_life(tmp_path, monkeypatch):
-    store = open_store(tmp_path)
-    dead_driver(store, seconds=60)
-    mine, other = HeldLeases(store), HeldLeases(store)
-    assert other.take("x")
-    names = sorted([mine.sign.name, other.sign.name])
-    assert mine.drivers() == sorted([*names, layout.driver_lease("abc")])
-    elapsed = holders.elapsed
-    monkeypatch.setattr("sweep.store.drivers.elapsed", lambda: elapsed() + 610.0)
-    os.utime(tmp_path / other.sign.path)
-    assert mine.drivers() == names
-    mine.release_all()
-    other.release_all()
+def test_leases_of_a_worker_that_was_ended_are_free_at_once(store):
+    store.create(FIRST, holder(time.time() + 60, owner="trial-1"))
+    store.create(layout.lease("y", 1), holder(time.time() + 60, owner="trial-2"))
+    assert set(busy(store)) == {"x", "y"}
+    give_back(store, {"trial-1"})
+    assert set(busy(store)) == {"y"} and store.paths(layout.LEASES) == [layout.lease("y", 1)]
+    assert take(store, "y") is None
+    with take(store, "y", dead={"trial-2"}):
+        assert take(store, "y") is None
 
 
 def test_a_lease_that_is_just_being_written_counts_as_held(store):
-    store.create(layout.lease("x", 1), b"")
+    store.create(FIRST, b"")
     assert take(store, "x", 30) is None
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", holder(1e12, pid="abc"), holder(float("nan")), holder(float("inf")), b"\xff", b'{"owner": "o"}'],
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"id": "o"}',
+        holder(1e12, pid="abc"),
+        holder(float("nan")),
+        holder(float("inf")),
+        holder(1e12, id="../../trials"),
+    ],
 )
-def test_what_is_no_lease_keeps_others_away_for_a_moment_only(tmp_path, content):
+def test_what_is_no_lease_keeps_others_away_for_a_moment_only(tmp_path, content, clock):
     store = open_store(tmp_path)
-    path = layout.lease("x", 1)
-    store.write(path, content)
-    assert take(store, "x", 30) is None
-    long_ago = time.time() - holders.UNFILLED_SECONDS - 1
-    os.utime(tmp_path / path, (long_ago, long_ago))
-    assert held(store) == {}
+    store.write(FIRST, content)
+    assert set(busy(store)) == {"x"} and take(store, "x", 30) is None
+    assert set(held(store)) == {"x"} and abandoned(store, 0.0) == []
+    long_ago = time.time() - leases.UNFILLED_SECONDS - 1
+    os.utime(tmp_path / FIRST, (long_ago, long_ago))
+    clock(leases.UNFILLED_SECONDS + 1)
+    assert held(store) == busy(store) == {} and [entry.path for entry in abandoned(store, 0.0)] == [FIRST]
     with take(store, "x", 30):
         assert set(held(store)) == {"x"} and take(store, "x", 30) is None
+    assert store.paths(layout.LEASES) == []
+
+
+@pytest.mark.parametrize("content", [b"", b'{"id":"0123","host":"a machi'])
+def test_a_lease_that_nobody_can_read_is_waited_for_and_then_removed(tmp_path, content):
+    store, path = open_store(tmp_path), layout.lease("evaluations-1", 1)
+    store.write(path, content)
+    assert abandoned(store, 0.0) == []
+    delete_abandoned(store, [path], 0.0)
+    assert store.paths(layout.LEASES) == [path]
+    long_ago = time.time() - leases.UNFILLED_SECONDS - 1
+    os.utime(tmp_path / path, (long_ago, long_ago))
+    delete_abandoned(store, [path], 0.0)
+    assert store.paths(layout.LEASES) == []
 
 
 @pytest.mark.parametrize("obstacle", ["folder", "dangling link", "link to itself"])
 def test_what_can_never_be_a_lease_is_passed_over(tmp_path, obstacle):
-    store = open_store(tmp_path)
-    place = tmp_path / layout.lease("x", 1)
-    place.parent.mkdir()
+    store, file = open_store(tmp_path), tmp_path / FIRST
+    file.parent.mkdir()
     if obstacle == "folder":
-        place.mkdir()
+        file.mkdir()
     else:
-        place.symlink_to(place if obstacle == "link to itself" else tmp_path / "nowhere")
+        file.symlink_to(file if obstacle == "link to itself" else tmp_path / "nowhere")
     assert held(store) == {}
     with take(store, "x", 30):
         assert take(store, "x", 30) is None
-    assert take(store, "x", 30) is not None
+    lease = take(store, "x", 30)
+    assert lease is not None
+    lease.release()
 
 
 class Denying(FolderStore):
@@ -352,14 +328,16 @@ class Denying(FolderStore):
         return False
 
 
-def test_a_create_that_was_carried_out_but_reported_as_refused_gives_the_lease_to_its_owner(tmp_path):
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_creation_that_was_carried_out_but_reported_as_refused_counts(tmp_path, is_free):
     store = Denying(tmp_path)
+    if not is_free:
+        dead_lease(store, "x")
     lease = take(store, "x", 30)
     assert lease is not None and take(store, "x", 30) is None and take(open_store(tmp_path), "x", 30) is None
     lease.release()
     assert store.paths(layout.LEASES) == []
-    with open_store(tmp_path).local(layout.lease("x", 1)).open("wb") as file:
-        file.write(holder(time.time() + 60))
+    open_store(tmp_path).create(FIRST, holder(time.time() + 60))
     assert take(store, "x", 30) is None
 
 
@@ -371,18 +349,21 @@ def test_of_two_takers_one_gets_the_lease(store):
         return take(store, "x", 30)
 
     for _ in range(5):
+        dead_lease(store, "x", id=uuid.uuid4().hex)
         with ThreadPoolExecutor(2) as pool:
             taken = [lease for lease in pool.map(at_once, range(2)) if lease]
-        assert len(taken) <= 1  # both yield when each sees the other's
+        assert len(taken) <= 1
         for lease in taken:
             lease.release()
         with take(store, "x", 30):
             assert take(store, "x", 30) is None
 
 
-def test_taken_and_released_at_full_speed_it_never_has_two_holders(store):
+@pytest.mark.parametrize("dying", [False, True])
+def test_taken_and_released_at_full_speed_it_never_has_two_holders(store, dying):
+    """With `dying` some holders leave their lease as a killed process would, so that it has to be taken over."""
     inside, most, taken = 0, 0, 0
-    lock = threading.Lock()
+    lock, numbers = threading.Lock(), itertools.count(1)
 
     def work(_: int) -> None:
         nonlocal inside, most, taken
@@ -397,23 +378,15 @@ def test_taken_and_released_at_full_speed_it_never_has_two_holders(store):
             time.sleep(0.002)
             with lock:
                 inside -= 1
-            lease.release()
+            if dying and next(numbers) % 2:
+                lease._stop.set()
+                lease._write(0.0)
+            else:
+                lease.release()
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     assert most == 1 and taken >= 1
-
-
-def test_a_process_that_holds_a_lease_holds_it_once(tmp_path):
-    store = open_store(tmp_path)
-    mine, others = HeldLeases(store), HeldLeases(store)
-    assert mine.take("x") and mine.take("x") and not others.take("x")
-    mine.release("x")
-    mine.release("x")
-    assert others.look(0.0) and others.take("x") and others.take("y") and not mine.take("y")
-    mine.release_all()
-    others.release_all()
-    assert held(store) == {}
 
 
 def test_whoever_reads_and_writes_alone_is_waited_for_but_not_for_ever(tmp_path):
@@ -421,15 +394,15 @@ def test_whoever_reads_and_writes_alone_is_waited_for_but_not_for_ever(tmp_path)
     seen = []
 
     def second() -> None:
-        with leases.alone(store, "x"):
+        with alone(store, "x"):
             seen.append("second")
 
-    with leases.alone(store, "x"):
+    with alone(store, "x"):
         thread = threading.Thread(target=second)
         thread.start()
         time.sleep(0.2)
         seen.append("first")
-        with leases.alone(store, "x", patience=0.1):
+        with alone(store, "x", patience=0.1):
             seen.append("impatient")
     thread.join()
     assert seen == ["first", "impatient", "second"] and held(store) == {}
@@ -447,22 +420,67 @@ time.sleep(60)
 
 def test_the_lease_of_a_killed_process_on_this_machine_is_free_at_once(tmp_path):
     store = open_store(tmp_path)
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    holding = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holding.stdout is not None and holding.stdout.readline() == "held\n"
     assert take(store, "x", 30) is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (lease := take(store, "x", 30)) is not None
+    holding.send_signal(signal.SIGKILL)
+    holding.wait()
+    assert busy(store) == {} and (lease := take(store, "x", 30)) is not None
     lease.release()
 
 
-@pytest.mark.parametrize("content", [b"", b'{"owner":"somebody","host":"a machi'])
-def test_a_lease_that_nobody_can_read_is_waited_for_and_then_removed(tmp_path, content):
-    store, path = FolderStore(tmp_path), layout.lease("evaluations-1", 1)
-    store.write(path, content)
-    assert holders.abandoned(store, 0.0) == []
-    long_ago = time.time() - holders.UNFILLED_SECONDS - 1
-    os.utime(tmp_path / path, (long_ago, long_ago))
-    assert [entry.path for entry in holders.abandoned(store, 0.0)] == [path]
-    leases.delete_abandoned(store, [path])
-    assert store.paths(layout.LEASES) == []
+SLEEPER = """
+import sys, time
+from sweep.store.leases import take
+from sweep.store.opening import open_store
+lease = take(open_store(sys.argv[1]), "x", 1.0)
+print("held", flush=True)
+while not lease.lost:
+    time.sleep(0.05)
+print("lost", flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_notices_that_another_has_its_lease(tmp_path):
+    store = open_store(tmp_path)
+    sleeping = subprocess.Popen([sys.executable, "-c", SLEEPER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert sleeping.stdout is not None and sleeping.stdout.readline() == "held\n"
+        sleeping.send_signal(signal.SIGSTOP)
+        end, lease = time.monotonic() + patience(20), None
+        while lease is None and time.monotonic() < end:
+            lease = take(store, "x", 60)
+            time.sleep(0.1)
+        assert lease is not None
+        sleeping.send_signal(signal.SIGCONT)
+        assert sleeping.stdout.readline() == "lost\n" and take(store, "x", 60) is None
+        lease.release()
+        assert store.paths(layout.LEASES) == []
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+
+
+class Stubborn(FolderStore):
+    """A store from which nothing can be deleted."""
+
+    def delete(self, path):
+        raise OSError(30, "Read-only file system", path)
+
+
+def test_a_lease_that_cannot_be_given_back_runs_out_and_is_no_failure(tmp_path, clock):
+    take(Stubborn(tmp_path), "x").release()
+    store = open_store(tmp_path)
+    assert take(store, "x") is None
+    clock(61.0)
+    with take(store, "x") as lease:
+        assert lease is not None
+
+
+def test_names_of_leases_are_read_off_their_files():
+    for part in (1, 12, THEIR_ID):
+        assert lease_upkeep.lease_name(layout.lease("evaluations-a-pgd-0.1~clean-0", part)) == (
+            "evaluations-a-pgd-0.1~clean-0"
+        )
+    for path in ("leases/x.json", "leases/x.yes.json", "leases/x/y.1.json", "trials/x.1.json"):
+        assert lease_upkeep.lease_name(path) == ""

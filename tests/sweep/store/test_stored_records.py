@@ -16,7 +16,7 @@ from sweep.store.records.record import Record
 from sweep.store.records.search import CandidateRecord
 from sweep.store.records.trial import TrialRecord
 from tests import records
-from trainers import suites
+from trainers.attacks.scoring import suites
 
 OTHER = "cd" * 32
 FOLDER = layout.evaluation_folder(records.TRIAL, "best_test", "pgd-20")
@@ -147,7 +147,7 @@ def test_verdicts_that_do_not_give_the_accuracy_are_broken(tmp_path):
             store.record(EvaluationRecord, record.path)
 
 
-def test_a_collapsed_trials_nan_is_stored_as_null_and_an_infinite_hyperparameter_as_text(store):
+def test_a_collapsed_trials_nan_is_null_and_an_infinite_hyperparameter_is_text(store):
     infinite = {"Lambda": float("inf")}
     trial = records.trial_record(
         status="collapsed",

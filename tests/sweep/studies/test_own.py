@@ -1,5 +1,6 @@
 """A network and a data set of a user's own in a study: one file each, from a folder that is not the package's."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,11 +21,12 @@ from sweep.store.opening import open_store
 from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials.cells import expand, manifest
-from sweep.work.tasks import Setting, Training, Workplace
+from sweep.work.pieces import Setting, Training, Workplace
 from tests.own_files import NETWORK, bars, write_study, write_user_files
-from trainers import assembly, data, models, registry
-from trainers.own import cache
-from trainers.train import train
+from trainers import assembly, data, models
+from trainers.loop.train import train
+from trainers.plugins import registry
+from trainers.plugins.own import cache
 
 DETACHED = """
 class Detached(nn.Module):
@@ -109,10 +111,10 @@ def test_set_names_a_file_of_the_working_folder_and_the_study_one_beside_itself(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "my_net.py"}, "names no function of the file; write for example my_net.py:build"),
+        ({"model": "my_net.py"}, "does not name a function of the file; write for example my_net.py:build"),
         ({"model": "my_net.py:make"}, "has no function 'make'; it has: build"),
         ({"model": "gone.py:build"}, "cannot be read"),
-        ({"dataset": "folder:gone"}, "is no folder; name one that exists"),
+        ({"dataset": "folder:gone"}, "is not a folder; name one that exists"),
         ({"dataset": "folder:pets/train"}, "has no folder train; it needs train/ and test/"),
         ({"dataset": "npz:my_net.py"}, "is not an .npz file"),
         ({"dataset": "my_net.py:build"}, "does not load: TypeError"),
@@ -131,7 +133,7 @@ def test_a_mistake_is_one_message_of_the_study(home, changes, message):
         ("return 3", "returned int, not a torch.nn.Module"),
         ("raise KeyError('width')", "line 4 does not build: KeyError: 'width'"),
         ("return nn.Sequential(nn.Flatten(), nn.Linear(7, classes))", "cannot take images of 1x6x6: RuntimeError"),
-        ("return nn.Sequential(nn.Flatten(), nn.Linear(36, 2))", "gives (2, 2) for 2 images of 1x6x6, but must"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(36, 2))", "returns (2, 2) for 2 images of 1x6x6; it must"),
         ("return Detached(nn.Linear(36, classes))", "passes no gradient to its images"),
     ],
 )  # fmt: skip
@@ -162,7 +164,7 @@ def test_another_process_knows_both_from_their_texts_and_makes_its_own_cache(hom
     bundle = data.load(study.dataset)
     (home / "my_net.py").unlink()
     code = (
-        "import json, sys; from trainers import data, models, registry\n"
+        "import json, sys; from trainers import data, models; from trainers.plugins import registry\n"
         "for name, text in json.load(sys.stdin).items(): registry.load_source(name, text)\n"
         "assert models.build('my_net.py:build', 3, shape=(1, 6, 6)) is not None\n"
         "print(data.load('folder:pets').train_images.sum().item())"
@@ -208,7 +210,8 @@ def evaluated(home, tmp_path, capsys, monkeypatch):
     """A stored trial of the study, and `sweep evaluate` as from the user's folder, in a process that knows nothing."""
     study, store = Study.load(write_study(home)), open_store(tmp_path / "store")
     config, trial = study.config("at"), expand(study)[0].trial
-    place = Workplace(Setting(store.uri, "data"), store, tmp_path / "store/trials" / trial[:16], lambda row: None)
+    folder, free = tmp_path / "store/trials" / trial[:16], lambda path: contextlib.nullcontext(True)
+    place = Workplace(Setting(store.uri, "data"), store, folder, lambda row: None, free)
     place.folder.mkdir(parents=True)
     Training("at", config, trial).run(place)
     monkeypatch.chdir(home)

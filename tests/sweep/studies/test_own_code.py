@@ -18,8 +18,9 @@ from sweep.studies.model import Study
 from sweep.studies.options import StudyOptions
 from sweep.trials.cells import expand
 from tests.own_files import DATA, NETWORK, bars, write_study, write_user_files
-from trainers import data, models, registry
-from trainers.own import cache
+from trainers import data, models
+from trainers.plugins import registry
+from trainers.plugins.own import cache
 
 TWO_FILES = "from my_net import build as base\n\n\ndef build(classes, shape):\n    return base(classes, shape)\n"
 IMPORTS = {
@@ -79,7 +80,8 @@ class Mine(Method):
 """
 CODE = """
 import json, sys
-from trainers import models, registry
+from trainers import models
+from trainers.plugins import registry
 registry.load_sources(json.load(sys.stdin))
 model = models.build(sys.argv[1], 3, shape=(1, 6, 6))
 print(sum(value.double().sum().item() for value in model.state_dict().values()) if "w" in sys.argv[2] else "built")
@@ -187,19 +189,19 @@ def test_a_node_with_another_file_under_an_absolute_path_is_refused(home, tmp_pa
     Study.load(write_study(home, model="warm.py:build", dataset="npz:bars.npz"))
     write_weights(home, 0.5)
     message = elsewhere(tmp_path, "warm.py:build", check=False)
-    assert f"{home}/w.safetensors" in message and "give every node the same file" in message
+    assert f"{home}/w.safetensors" in message and "every node the same file" in message
     (home / "w.safetensors").unlink()
     assert "No such file" in elsewhere(tmp_path, "warm.py:build", check=False)
 
 
 def test_a_large_file_is_not_sent_but_compared(home, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainers.own.code.MOST_SENT_BYTES", 100)
+    monkeypatch.setattr("trainers.plugins.own.code.MOST_SENT_BYTES", 100)
     (home / "warm.py").write_text(HEAD + LINEAR.format(body=READERS["load_file"]))
     Study.load(write_study(home, model="warm.py:build", dataset="npz:bars.npz"))
     assert float(elsewhere(tmp_path, "warm.py:build")) == sum(range(108))
     write_weights(home, 0.5)
     message = elsewhere(tmp_path, "warm.py:build", check=False)
-    assert f"{home}/w.safetensors" in message and "give every node the same file" in message
+    assert f"{home}/w.safetensors" in message and "on every node" in message
 
 
 def test_a_file_that_changes_while_a_process_has_it_is_refused(home):
@@ -208,7 +210,7 @@ def test_a_file_that_changes_while_a_process_has_it_is_refused(home):
     Study.load(path)
     Study.load(path)
     (home / "my_net.py").write_text(NETWORK + "# another text\n")
-    with pytest.raises(UserError, match="my_net.py.* has changed since .* start anew"):
+    with pytest.raises(UserError, match="my_net.py.* has changed since .* restart the command"):
         Study.load(path)
 
 
@@ -257,7 +259,7 @@ def test_images_are_decoded_anew_after_a_change_of_a_module_that_loads_them(home
     assert set(names_of(path)).isdisjoint(first)
     (home / "shared.py").unlink()
     code = (
-        "import json, sys; from trainers import data, registry\n"
+        "import json, sys; from trainers import data; from trainers.plugins import registry\n"
         "registry.load_sources(json.load(sys.stdin))\nprint(data.load('my_data.py:load').train_images.sum().item())"
     )
     environment = {**os.environ, cache.VARIABLE: str(tmp_path / "other"), "PYTHONPATH": str(Path(__file__).parents[3])}

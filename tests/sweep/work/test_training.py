@@ -6,16 +6,16 @@ import math
 import pytest
 import torch
 
-from sweep.cluster import worker
 from sweep.store import layout
 from sweep.store.opening import open_store
 from sweep.store.s3 import S3Store
 from sweep.work import training
-from sweep.work.tasks import Setting, Training
-from sweep.work.work import Work
+from sweep.work.pieces import Setting, Training
+from sweep.work.queue import Queue
+from sweep.work.trainable import trainable
 from tests.sweep.tiny_study import TINY, tiny
-from trainers import pulse
-from trainers import train as training_module
+from trainers.loop import heartbeat
+from trainers.loop import train as training_module
 
 SMALL = {"methods": {"at": {}}, "seeds": [0], "search": None, "train_images": 72}
 
@@ -24,11 +24,17 @@ class Killed(BaseException):
     """No code gets to answer it, as in a kill."""
 
 
-def task_of(study, store):
-    work = Work(study, store)
-    (assigned,) = list(work.ready)
-    assert type(assigned.task) is Training
-    return assigned.task
+def training_of(study, store):
+    queue = Queue(study, store)
+    item = queue.next()
+    queue.close()
+    assert type(item.piece) is Training
+    return item.piece
+
+
+def run(piece, store, folder, report=lambda metrics: None, *, sign_seconds=20.0, **more):
+    setting = Setting(store.uri, str(folder), sign_seconds=sign_seconds)
+    return trainable({**piece.tune_config("tiny"), **more}, setting, report)
 
 
 def other_step(original):
@@ -51,17 +57,17 @@ def test_a_kill_between_any_two_changes_of_a_remote_store_leaves_weights_as_thei
     methods = {name: getattr(S3Store, name) for name in ("write", "push_file", "delete")}
     step, last, resumed = training_module.training_step, 0, 0
 
-    def run_until(store, task, change):
-        """The number of changes that were made."""
+    def run_until(store, piece, change, **more):
+        """Return the number of changes that were made."""
         made = 0
 
         def counted(original):
-            def act(self, *arguments):
+            def act(self, *arguments, **options):
                 nonlocal made
                 if made == change:
                     raise Killed
                 made += 1
-                return original(self, *arguments)
+                return original(self, *arguments, **options)
 
             return act
 
@@ -69,23 +75,23 @@ def test_a_kill_between_any_two_changes_of_a_remote_store_leaves_weights_as_thei
             for name, original in methods.items():
                 patch.setattr(S3Store, name, counted(original))
             try:
-                worker.run(task, Setting(store.uri, str(tmp_path)), lambda _: None)
+                run(piece, store, tmp_path, **more)
             except Killed:
                 pass
         return made
 
     for change in range(1, 60):
         store = open_store(f"s3://results/kill{change}?endpoint_override={endpoint}&region=us-east-1")
-        task = task_of(study, store)
-        last = run_until(store, task, change)
-        resumed += store.exists(layout.trial_file(task.trial, layout.RESUME))
+        piece = training_of(study, store)
+        last = run_until(store, piece, change, owner="killed")
+        resumed += store.exists(layout.trial_file(piece.trial, layout.RESUME))
         monkeypatch.setattr(training_module, "training_step", other_step(step))
-        run_until(store, task, None)
+        run_until(store, piece, None, dead_owners=["killed"])
         monkeypatch.setattr(training_module, "training_step", step)
-        record = store.trial_record(task.trial)
+        record = store.trial_record(piece.trial)
         assert record.status == "done" and len(record.curve) == 2
         for name, kept in record.checkpoints.items():
-            content = store.read(layout.weights(task.trial, name))
+            content = store.read(layout.weights(piece.trial, name))
             assert hashlib.sha256(content).hexdigest() == kept.sha256, (change, name)
         if last < change:
             break
@@ -94,46 +100,41 @@ def test_a_kill_between_any_two_changes_of_a_remote_store_leaves_weights_as_thei
 
 def test_every_step_is_heard_and_signs_come_as_often_as_asked(tmp_path):
     study, store = tiny(tmp_path, **SMALL), open_store(tmp_path / "store")
-    task, heard = task_of(study, store), []
-    worker.run(task, Setting(store.uri, str(tmp_path), sign_seconds=0.0), heard.append)
+    heard = []
+    run(training_of(study, store), store, tmp_path, heard.append, sign_seconds=0.0)
+    assert "node" in heard.pop(0)
     steps = [report["steps"] for report in heard if "steps" in report]
     epochs = [index for index, report in enumerate(heard) if "epoch" in report]
     told = [row["epoch"] for index in epochs for row in (*heard[index].get("earlier", ()), heard[index])]
     assert told == [0, 1, 2] and steps == sorted(steps) and steps[-1] >= 3 * 1 + 3  # a batch and a selection an epoch
     assert all("steps" in report for report in heard[: epochs[0]])  # before the first epoch has ended
     beats = []
-    with pulse.heard_by(lambda: beats.append(1)):
-        pulse.beat()
-    pulse.beat()
+    with heartbeat.heard_by(lambda: beats.append(1)):
+        heartbeat.beat()
+    heartbeat.beat()
     assert beats == [1]
 
 
 @pytest.mark.parametrize(("seconds", "reports"), [(0.0, [[0], [1], [2]]), (math.inf, [[0, 1, 2]])])
-def test_quick_epochs_are_told_together_and_none_is_lost(tmp_path, monkeypatch, seconds, reports):
-    monkeypatch.setattr(training, "TELL_SECONDS", seconds)
+def test_quick_epochs_are_reported_together_and_none_is_lost(tmp_path, monkeypatch, seconds, reports):
+    monkeypatch.setattr(training, "REPORT_SECONDS", seconds)
     study, store, heard = tiny(tmp_path, **SMALL), open_store(tmp_path / "store"), []
-    task = task_of(study, store)
-    worker.run(task, Setting(store.uri, str(tmp_path)), heard.append)
+    piece = training_of(study, store)
+    run(piece, store, tmp_path, heard.append)
     rows = [(*report.get("earlier", ()), report) for report in heard if "epoch" in report]
     assert [[row["epoch"] for row in together] for together in rows] == reports
     losses = [row["train_loss"] for together in rows for row in together]
-    assert losses == [row["train_loss"] for row in store.trial_record(task.trial).curve]
+    assert losses == [row["train_loss"] for row in store.trial_record(piece.trial).curve]
 
 
 def test_a_batch_of_autoattack_gives_signs_while_it_runs(tmp_path):
     evaluation = {"attacks": ["square"], "suite": None, "epsilon": "0.1", "images": 8, "batch_size": 8}
     study, store = tiny(tmp_path, evaluation=evaluation, **SMALL), open_store(tmp_path / "store")
-    work, setting, heard = Work(study, store), Setting(store.uri, str(tmp_path), sign_seconds=0.0), []
-    while (assigned := work.next_task()) is not None:
+    queue, heard = Queue(study, store), []
+    for stage in ("train", "attack"):
+        item = queue.next()
         heard.clear()
-        worker.run(assigned.task, setting, heard.append)
-        work.finished(assigned)
-    work.close()
-    assert assigned is None and sum("steps" in report for report in heard) > 20  # queries of one batch, the last piece
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
-def test_a_task_that_was_promised_a_gpu_never_runs_on_the_cpu(tmp_path):
-    study, store = tiny(tmp_path, **SMALL), open_store(tmp_path / "store")
-    with pytest.raises(worker.NoGpu, match=r"holds a GPU that torch .* cannot use .*--set resources.gpus=0"):
-        worker.run(task_of(study, store), Setting(store.uri, str(tmp_path), gpus=1.0), lambda _: None)
+        queue.finished(item, run(item.piece, store, tmp_path, heard.append, sign_seconds=0.0))
+        assert item.piece.stage == stage
+    queue.close()
+    assert queue.complete and sum("steps" in report for report in heard) > 20  # queries of one batch

@@ -1,1 +1,1 @@
-"""The data sets: one file each, named after the data set. A file that is put here is found."""
+"""The data sets: one file each, named after the data set. New files in this folder are found automatically."""

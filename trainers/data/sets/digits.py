@@ -10,7 +10,7 @@ TEST_PER_CLASS = 36
 
 
 def load(folder: Path, download: bool) -> Parts:
-    """Of each class 36 images, evenly spread over the file, are for testing."""
+    """Return the digits; 36 images of each class, evenly spread over the file, are for testing."""
     import numpy as np
     import torch
     from sklearn.datasets import load_digits

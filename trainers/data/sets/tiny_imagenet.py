@@ -1,4 +1,4 @@
-"""Tiny-ImageNet (Stanford's CS231n, 2015): 64x64 colour images of two hundred classes, from its usual folder."""
+"""Tiny-ImageNet (Stanford's CS231n, 2015): 64x64 colour images of two hundred classes, in its original folder."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 def labelled(root: Path) -> tuple[list[str], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Class names, training and validation files with their labels; the validation images serve as test images.
+    """Return class names, training files and validation files, each file with its label.
 
-    They lie in one folder, with their classes in val_annotations.txt, or sorted into one folder per class.
+    The validation images serve as test images. They are either in one folder, with their classes in
+    val_annotations.txt, or sorted into one folder per class.
     """
-    from trainers.own import folder
+    from trainers.plugins.own import folder
 
     if not (root / "train").is_dir() or not (root / "val").is_dir():
         raise FileNotFoundError(f"fetch {ADDRESS} and unpack it there")
     if not (root / "val" / "images").is_dir():
         return folder.files_of(root)
-    names = sorted(one.name for one in (root / "train").iterdir() if one.is_dir())
+    names = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
     numbers = {name: label for label, name in enumerate(names)}
     lines = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.split("\t")[:2] for line in lines if line.strip()]
@@ -30,8 +31,8 @@ def labelled(root: Path) -> tuple[list[str], list[tuple[str, int]], list[tuple[s
 
 
 def load(folder: Path, download: bool) -> Parts:
-    from trainers.own import cache
-    from trainers.own.folder import reading
+    from trainers.plugins.own import cache
+    from trainers.plugins.own.folder import reading
 
     root = folder.absolute() / FOLDER
     names, train, test = labelled(root)
@@ -42,13 +43,13 @@ def load(folder: Path, download: bool) -> Parts:
             f"{facts.train_images}, {facts.test_images} and {facts.classes}; fetch {ADDRESS} again"
         )
     files = [file for file, _ in [*train, *test]]
-    found = cache.entry(
+    entry = cache.entry(
         cache.default_root(),
         cache.key_of("tiny_imagenet", str(root)),
         lambda watched: cache.stamp_of(files),
         lambda: reading(names, train, test, None),
     )
-    return cache.mapped(cache.folder_of(cache.default_root(), found.sha256))
+    return cache.mapped(cache.folder_of(cache.default_root(), entry.sha256))
 
 
 tiny_imagenet = DataSource(

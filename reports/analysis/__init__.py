@@ -1,0 +1,1 @@
+"""From records to numbers: values of cells, statistics, tests and sequential decisions."""

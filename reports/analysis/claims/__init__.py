@@ -1,0 +1,1 @@
+"""A paper's claims, and the rules by which numbers decide them."""

@@ -1,1 +1,0 @@
-"""A paper's claims and how numbers decide them."""

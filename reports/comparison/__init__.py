@@ -1,0 +1,1 @@
+"""A study beside a paper's numbers: differences, departures and protocol."""

@@ -1,1 +1,0 @@
-"""Why a cell of ours is not the paper's: what departs, what it is worth, what would measure it."""

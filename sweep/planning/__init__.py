@@ -1,0 +1,1 @@
+"""The cost of a study, measured on this machine."""

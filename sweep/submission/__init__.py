@@ -1,0 +1,1 @@
+"""Submission of a study to a cluster: Slurm, KubeRay and Ray jobs."""

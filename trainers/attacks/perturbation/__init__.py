@@ -1,0 +1,1 @@
+"""Perturbations of images: the searches behind the attacks, and the noise from which they start."""

@@ -1,0 +1,1 @@
+"""The PyTorch side of the wrappers, loaded when a training begins."""
