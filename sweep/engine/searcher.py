@@ -22,6 +22,7 @@ from sweep.work.failures import PieceFailure
 START_SECONDS = 120.0  # additional time before a process's first sign of life: imports, data
 LOOK_SECONDS = 5.0
 STALL_SECONDS = 10.0  # a driver that was blocked for longer could not receive signs of life
+HOLD_BACK_SECONDS = 360.0  # by then every process that is reused should have ended its piece
 OWN_PROCESS_SECONDS = 120.0  # a longer piece gets its own process, which bears its title
 MOST_WAITING = 64  # trials without a device on a cluster that scales, for which an autoscaler starts nodes
 
@@ -72,7 +73,12 @@ class StudySearcher(Unsaved, Searcher):
         stage = "train" if config["stage"] in ("search", "train") else "attack"
         own = self.by_piece.get((config["column"], stage), self.resources)
         expected = self.supervisor.queue.pace.expected_seconds(item)
-        return {**config, "resources": own.per_trial(), "own_process": expected > OWN_PROCESS_SECONDS}
+        own_process = expected > OWN_PROCESS_SECONDS
+        if not own_process and self._own_process_waits():
+            self.guarded(lambda: self.supervisor.stopped(trial_id))
+            return None
+        self.supervisor.attempts[trial_id].own_process = own_process
+        return {**config, "resources": own.per_trial(), "own_process": own_process}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or self.fault is not None:
@@ -99,6 +105,15 @@ class StudySearcher(Unsaved, Searcher):
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._slots, self._looked = slots(self.resources), time.monotonic()
         return max(self._slots + 1, MOST_WAITING if self.scales else 0)
+
+    def _own_process_waits(self) -> bool:
+        """Return whether a piece with a process of its own waits for a device. Processes that are reused would keep it
+        waiting to the end, so they get nothing more for a while; on a cluster that scales another node comes."""
+        now = time.monotonic()
+        return not self.scales and any(
+            attempt.own_process and not attempt.node and now - attempt.since < HOLD_BACK_SECONDS
+            for attempt in list(self.supervisor.attempts.values())
+        )
 
     def needs_nodes(self) -> bool:
         """Return whether any trial needs a node. Called from another thread."""

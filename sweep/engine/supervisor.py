@@ -33,6 +33,7 @@ class Attempt:
     item: Item
     node: str = ""
     since: float = field(default_factory=time.monotonic)
+    own_process: bool = False
     is_held: bool = False  # its node is faulty: the trial holds the device, and the piece is tried elsewhere
 
 

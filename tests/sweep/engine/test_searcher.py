@@ -215,6 +215,16 @@ def test_short_pieces_share_processes_and_a_long_one_bears_its_title(sweep):
     assert long != resources_of(first) and long != resources_of({**second, "own_process": True})
 
 
+def test_reused_processes_do_not_keep_a_long_piece_waiting(sweep, monkeypatch):
+    here, seconds = sweep(), iter([200.0, *[1.0] * 9])
+    monkeypatch.setattr(here.queue.pace, "expected_seconds", lambda item: next(seconds))
+    assert here.searcher.suggest("t0")["own_process"]
+    waiting = here.queue.ready()
+    assert here.searcher.suggest("t1") is None and here.queue.ready() == waiting  # the short piece is put back
+    here.begin("t0")
+    assert not here.searcher.suggest("t2")["own_process"]
+
+
 # Signs of life
 
 
