@@ -39,7 +39,7 @@ def run(study: Path, store: str | Path, data: Path, *, forked: bool = False) -> 
 
 
 def use_this_process(*, forked: bool = False) -> None:
-    """From now on a run of this process computes without Ray; with `forked` each piece in a worker of its own."""
+    """Let every further run of this process compute without Ray; with `forked` each piece in a worker of its own."""
     driver.compute = compute_here
     trainable.trainable = _in_worker if forked else _run_piece
 

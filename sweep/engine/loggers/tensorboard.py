@@ -11,7 +11,7 @@ from sweep.engine.loggers.runs import RunLogger
 
 
 class TensorBoard(RunLogger, TBXLoggerCallback):
-    """In the folder `tensorboard` of the store, or of the driver's working folder where the store is none."""
+    """Write to the folder `tensorboard` of the store, or of the driver's working folder if the store is remote."""
 
     package = "tensorboardX"
 

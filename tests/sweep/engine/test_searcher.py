@@ -41,7 +41,7 @@ class Sweep:
         self.supervisor.hear(trial, NODE)
 
     def complete(self, trial, **changes):
-        """As Tune does when the trainer function has returned."""
+        """Complete a trial as Tune does when the trainer function has returned."""
         piece = self.supervisor.attempts[trial].item.piece
         record = records.trial_record(piece.trial, config=piece.config, **changes)
         self.store.write_record(record)

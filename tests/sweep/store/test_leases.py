@@ -80,7 +80,7 @@ def test_an_expired_lease_of_another_machine_is_taken_over_once(store):
 
 
 def test_a_lease_that_was_taken_over_is_respected(store):
-    """Whoever took it over left the file of the holder before."""
+    """A takeover leaves the file of the holder before."""
     store.create(FIRST, holder(0.0))
     store.create(layout.lease("x", THEIR_ID), holder(time.time() + 60, id="1" * 32))
     assert take(store, "x", 30) is None
